@@ -1,0 +1,80 @@
+"""What the HTTP side needs of the rest of the daemon, as protocols."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from halogend.control.receipts import Receipt
+from halogend.control.requests import InferenceRequest
+from halogend.wire.messages import TextEvent
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One model of the active document. `state` is snake_case (`serving`, `loading`, `failed`, ...);
+    `generation` is 0 and the lengths (tokens) are None while no generation has come up yet.
+    `created` is the epoch second the serving generation came up."""
+
+    name: str
+    aliases: tuple[str, ...]
+    generation: int
+    state: str
+    created: int
+    has_chat_template: bool
+    max_model_len: int | None = None
+    max_prompt_len: int | None = None
+    max_decode_len: int | None = None
+
+
+class Answer(Protocol):
+    """One request's hold on a generation; the holder must `close` it, whatever happens."""
+
+    @property
+    def model(self) -> str:
+        """The canonical name, whatever alias was asked for."""
+
+    @property
+    def generation(self) -> int: ...
+
+    def events(self) -> AsyncIterator[TextEvent]:
+        """Accepted, Delta..., and exactly one Finished, always last. Never raises for an engine's
+        death: that is a Finished with a failure. To be iterated once."""
+
+    def close(self) -> None:
+        """Idempotent; aborts the request when it has not finished."""
+
+
+class Router(Protocol):
+    """The way from a request to a generation."""
+
+    async def submit(self, request: InferenceRequest) -> Answer:
+        """May wait while nothing serves. Raises RequestError."""
+
+    def served(self) -> tuple[ServedModel, ...]:
+        """Every model of the active document, in its order."""
+
+    def ready(self, model: str | None) -> bool:
+        """Whether this model (None: enough models, as the document says) can serve now. An unknown
+        name is never ready."""
+
+    def health(self) -> dict[str, Any]:
+        """For people and monitors, JSON-ready; `healthy` (bool) is always in it."""
+
+
+class Admin(Protocol):
+    """What an operator may see and ask for."""
+
+    def status(self) -> dict[str, Any]: ...
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """Kept receipts, oldest first."""
+
+    def receipt(self, receipt_id: str) -> Receipt | None: ...
+
+    def reload(self, trigger: str, actor: str) -> Receipt:
+        """Opens the receipt now; the work goes on in the background."""
+
+    def document(self) -> str:
+        """The canonical text of the active document; empty before the first."""
