@@ -1,0 +1,55 @@
+"""Which format a checkpoint has, by its magic bytes and never by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from halogend.checkpoint.cursor import open_regular
+from halogend.checkpoint.errors import (
+    FILE_UNREADABLE,
+    FORMAT_CONTRADICTION,
+    FORMAT_UNAVAILABLE,
+    FORMAT_UNKNOWN,
+    CheckpointError,
+)
+
+AVAILABLE = ("gguf",)
+_V2_MAGIC = b"HALOGEN2"
+
+
+def detect_format(path: str | Path) -> str:
+    """`gguf`, `v2` or `safetensors`. Raises CheckpointError for anything else, and for what
+    cannot be read."""
+    path = Path(path)
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            return "safetensors"
+        raise CheckpointError(FORMAT_UNKNOWN, f"{path}: a directory without config.json is no checkpoint")
+    with open_regular(path) as file:
+        try:
+            head = file.read(16)
+        except OSError as error:
+            raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
+        size = path.stat().st_size
+    if head.startswith(b"GGUF"):
+        return "gguf"
+    if head.startswith(_V2_MAGIC):
+        return "v2"
+    if len(head) > 9 and head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= size - 8:
+        return "safetensors"
+    begins = f"it begins with {head[:8]!r}" if head else "it is empty"
+    raise CheckpointError(FORMAT_UNKNOWN, f"{path}: is no checkpoint of a known format: {begins}")
+
+
+def resolve_format(path: str | Path, load_format: str) -> str:
+    """The format to load `path` with: what its magic bytes say, which must be what `load_format`
+    says unless that is `auto`. Raises CheckpointError on a contradiction and for a format that
+    this version does not load."""
+    found = detect_format(path)
+    if load_format not in ("auto", found):
+        raise CheckpointError(
+            FORMAT_CONTRADICTION, f"{path}: is a {found} checkpoint, but load_format says {load_format}"
+        )
+    if found not in AVAILABLE:
+        raise CheckpointError(FORMAT_UNAVAILABLE, f"{path}: {found} checkpoints are not available yet; use a GGUF file")
+    return found

@@ -1,0 +1,65 @@
+"""Typed look-ups in a GGUF header's metadata; each error names the file and the key."""
+
+from __future__ import annotations
+
+from halogend.checkpoint.errors import KEY_INVALID, KEY_MISSING, CheckpointError
+from halogend.checkpoint.gguf import GgufHeader, Value
+
+
+def missing(header: GgufHeader, key: str) -> CheckpointError:
+    return CheckpointError(KEY_MISSING, f"{header.path}: metadata key {key!r} is missing")
+
+
+def invalid(header: GgufHeader, key: str, what: str) -> CheckpointError:
+    return CheckpointError(KEY_INVALID, f"{header.path}: metadata key {key!r} {what}")
+
+
+def required(header: GgufHeader, key: str) -> Value:
+    value = header.metadata.get(key)
+    if value is None:
+        raise missing(header, key)
+    return value
+
+
+def integer(header: GgufHeader, key: str, default: int | None = None, *, least: int = 1, most: int = 1 << 31) -> int:
+    """A whole number from `least` to `most`; `default` when the key is absent, unless that is None."""
+    if default is not None and not header.has(key):
+        return default
+    value = required(header, key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise invalid(header, key, f"is {_shown(value)}; a whole number is wanted")
+    if not least <= value <= most:
+        raise invalid(header, key, f"is {value}; it must be from {least} to {most}")
+    return value
+
+
+def positive(header: GgufHeader, key: str, default: float | None = None) -> float:
+    """A finite number above 0; `default` when the key is absent, unless that is None."""
+    if default is not None and not header.has(key):
+        return default
+    value = required(header, key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise invalid(header, key, f"is {_shown(value)}; a number is wanted")
+    if not 0 < value < float("inf"):
+        raise invalid(header, key, f"is {value}; a finite number above 0 is wanted")
+    return float(value)
+
+
+def text(header: GgufHeader, key: str, default: str | None = None) -> str:
+    if default is not None and not header.has(key):
+        return default
+    value = required(header, key)
+    if not isinstance(value, str):
+        raise invalid(header, key, f"is {_shown(value)}; a string is wanted")
+    return value
+
+
+def flag(header: GgufHeader, key: str, *, default: bool) -> bool:
+    value = header.metadata.get(key, default)
+    if not isinstance(value, bool):
+        raise invalid(header, key, f"is {_shown(value)}; true or false is wanted")
+    return value
+
+
+def _shown(value: Value) -> str:
+    return f"{value!r:.60}" if isinstance(value, str | int | float) else "an array"
