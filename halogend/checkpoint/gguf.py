@@ -68,8 +68,9 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """`digest` is the sha256 of the header itself (without the padding before the data), in hex: two files with one digest
-    hold the same metadata and tensor table. `tensors` are in the file's order."""
+    """`digest` is the sha256 of the header itself (without the padding before the data), in hex: two
+    files with one digest hold the same metadata and tensor table. `tensors` are in the file's
+    order."""
 
     path: Path
     version: int
