@@ -1,0 +1,63 @@
+"""The seam between the loop and whatever computes logits: the loop sees a Runner, nothing more.
+
+A runner never decides which tokens to compute or which blocks to use; the loop never sees a tensor
+other than the logits and the slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from halogend.sched.step import StepPlan
+
+
+class Runner(Protocol):
+    """A model with its weights and its KV pool. All calls come from one thread.
+
+    A block holds BLOCK_TOKENS positions; block 0 is never handed out (zeros, for padding).
+    `block_bytes` is the KV memory of one block over all layers.
+    """
+
+    @property
+    def vocab(self) -> int: ...
+
+    @property
+    def block_bytes(self) -> int: ...
+
+    def forward(self, plan: StepPlan, slot_tokens: torch.Tensor) -> torch.Tensor:
+        """Computes the plan's positions and writes their KV; repeating a plan changes nothing.
+
+        `slot_tokens` is int64 [slots]: what was sampled last into each slot, read for items with
+        `from_slot`. Returns float32 logits [n, vocab], one row for each item with `samples`, in
+        the plan's order. The caller may overwrite them.
+        """
+        ...
+
+    def resize_pool(self, blocks: int) -> None:
+        """Blocks at or above `blocks` hold nothing any more: their memory goes back. Between two
+        steps only; a later call may raise the limit again, up to the reserve."""
+        ...
+
+    def set_threads(self, threads: int) -> None:
+        """Intra-operator threads of the calling thread from the next step on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What loading brought. `block_count` is the pool's first limit in blocks (block 0 included),
+    `reserve_blocks` the most it can be raised to; `kernels` maps operator to implementation."""
+
+    runner: Runner
+    weights_bytes: int
+    pool_bytes: int
+    block_bytes: int
+    block_count: int
+    reserve_blocks: int
+    load_s: float
+    warmup_s: float
+    kernels: dict[str, str]

@@ -1,0 +1,30 @@
+"""What every worker process does about itself before anything else."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+EXIT_ORPHANED = 6
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """The kernel kills this process when the thread that spawned it ends (prctl(2)).
+
+    Exits at once if the parent was gone before that was set. Raises OSError where the kernel
+    refuses.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    if os.getppid() != parent_pid:
+        os._exit(EXIT_ORPHANED)
+
+
+def nice_thread(level: int) -> None:
+    """Sets the calling thread's niceness (per thread on Linux; it cannot be lowered again)."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), level)
