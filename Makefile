@@ -1,0 +1,44 @@
+# Everything a newcomer or a build machine needs; each target installs what it uses.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+CONFIG ?= examples/configs/demo.yaml
+
+.PHONY: demo test test-all lint models docs clean
+
+demo: $(STAMP)  ## install, fetch SmolLM2-135M-Instruct, serve it on 127.0.0.1:8000
+	PYTHON=$(BIN)/python tools/models.sh smollm2
+	$(BIN)/halogend run --config $(CONFIG)
+
+test: $(VENV)/.installed-dev models lint  ## what a change must pass
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.installed-dev models lint  ## with the slow ones
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+models: $(STAMP)  ## both real models, into .cache/models
+	PYTHON=$(BIN)/python tools/models.sh all
+
+docs: $(STAMP)  ## the generated pages
+	$(BIN)/halogend schema --markdown > docs/config.md
+	$(BIN)/halogend explain --markdown > docs/errors.md
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("halogend needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engine]'
+	touch $@
+
+$(VENV)/.installed-dev: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engine,dev]'
+	touch $@

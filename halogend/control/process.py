@@ -1,0 +1,156 @@
+"""Starting, watching and ending one child process.
+
+A child has its own process group, an environment built here from nothing, sockets passed by
+number, and a parent-death signal that it sets itself. Its stderr is passed on and the tail kept.
+Spawn only from the main thread: the parent-death signal follows the thread that spawned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+_TAIL_LINES = 40
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
+_READ_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What children are started with. `environ` is the daemon's own, read by the command line."""
+
+    environ: Mapping[str, str]
+    stderr: BinaryIO
+
+    def child_environ(self, threads: int, passive_wait: bool) -> dict[str, str]:
+        """`passive_wait` makes idle OpenMP threads sleep: right where engines share cores."""
+        environ = {name: self.environ[name] for name in _INHERITED if name in self.environ}
+        environ["OMP_NUM_THREADS"] = str(threads)
+        environ["MKL_NUM_THREADS"] = str(threads)
+        environ["TOKENIZERS_PARALLELISM"] = "false"
+        environ["PYTHONUNBUFFERED"] = "1"
+        if passive_wait:
+            environ["OMP_WAIT_POLICY"] = "passive"
+        return environ
+
+
+class Child:
+    """One running process. `exited` is set, and `status` is its exit status, when it is gone."""
+
+    def __init__(self, role: str, popen: subprocess.Popen[bytes], stderr: BinaryIO) -> None:
+        self.role = role
+        self.pid = popen.pid
+        self.status: int | None = None
+        self.exited = asyncio.Event()
+        self._popen = popen
+        self._relay = stderr
+        self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
+        self._partial = b""
+        self._watch()
+
+    @property
+    def stderr_tail(self) -> str:
+        lines = [*self._tail, self._partial] if self._partial else list(self._tail)
+        return b"\n".join(lines).decode(errors="replace")
+
+    def pss_bytes(self) -> int:
+        """Proportional share of memory now; 0 when the process is gone."""
+        return _pss_bytes(self.pid)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group."""
+        if not self.exited.is_set():
+            try:
+                os.killpg(self.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        pidfd = os.pidfd_open(self.pid)
+        pipe = self._popen.stderr
+        if pipe is None:
+            raise ValueError("a child needs a stderr pipe")
+        os.set_blocking(pipe.fileno(), False)
+
+        def ended() -> None:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+            self.status = self._popen.wait()
+            self._read_stderr()
+            self.exited.set()
+
+        loop.add_reader(pidfd, ended)
+        loop.add_reader(pipe.fileno(), self._read_stderr)
+
+    def _read_stderr(self) -> None:
+        pipe = self._popen.stderr
+        if pipe is None or pipe.closed:
+            return
+        while True:
+            try:
+                data = os.read(pipe.fileno(), _READ_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                asyncio.get_running_loop().remove_reader(pipe.fileno())
+                pipe.close()
+                return
+            self._relay.write(data)
+            self._relay.flush()
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            self._tail.extend(lines)
+
+
+def spawn(host: Host, module: str, sockets: Mapping[str, socket.socket], environ: Mapping[str, str]) -> Child:
+    """Starts `python -m module --NAME-fd N ... --parent-pid P` and closes our copies of the
+    child's sockets. Raises OSError when no process can be made."""
+    arguments = [sys.executable, "-P", "-m", module, "--parent-pid", str(os.getpid())]
+    for name, sock in sockets.items():
+        arguments += [f"--{name}-fd", str(sock.fileno())]
+    try:
+        popen = subprocess.Popen(
+            arguments,
+            env=dict(environ),
+            pass_fds=[sock.fileno() for sock in sockets.values()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            process_group=0,
+        )
+    finally:
+        for sock in sockets.values():
+            sock.close()
+    return Child(module.rpartition(".")[2], popen, host.stderr)
+
+
+async def reap(child: Child, grace_s: float) -> int:
+    """Waits for the exit that was asked for, kills after `grace_s`, and returns the exit status."""
+    try:
+        await asyncio.wait_for(child.exited.wait(), grace_s)
+    except TimeoutError:
+        child.kill()
+        await child.exited.wait()
+    if child.status is None:
+        raise ValueError("an exited child has a status")
+    return child.status
+
+
+def _pss_bytes(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except (OSError, ValueError):
+        return 0
+    for line in lines:
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) << 10
+    return 0

@@ -1,0 +1,153 @@
+"""The record of one change: what asked for it, what happened to each model, how it ended.
+
+One mutable Receipt per change, written by the reconciler only; everything else reads `view()`.
+The history is bounded; a receipt that is still open is never dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from halogend.config.problems import Problem
+
+
+class Milestone(enum.IntEnum):
+    """What a caller may wait for, in order."""
+
+    ACCEPTED = 1
+    SERVING = 2
+    CLOSED = 3
+
+
+class Outcome(enum.StrEnum):
+    UNCHANGED = "unchanged"
+    APPLIED = "applied"
+    PARTIALLY_APPLIED = "partially_applied"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+
+
+class ModelAction(enum.StrEnum):
+    KEEP = "keep"
+    UPDATE = "update"
+    REPLACE = "replace"
+    CREATE = "create"
+    REMOVE = "remove"
+
+
+@dataclass
+class StepRecord:
+    """One step of one model; `seconds` and `error` are set when it ended."""
+
+    name: str
+    began_at: float
+    seconds: float | None = None
+    error: str | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ModelRecord:
+    """`outcome` stays None until the model's new state serves or was given up."""
+
+    model: str
+    action: ModelAction
+    changes: tuple[dict[str, Any], ...] = ()
+    steps: list[StepRecord] = field(default_factory=list)
+    outcome: Outcome | None = None
+    error: str | None = None
+
+
+@dataclass
+class Receipt:
+    """`trigger`: start, file, signal or api. `actor`: who asked, as far as that is known."""
+
+    id: str
+    trigger: str
+    actor: str
+    asked_at: float
+    revision: str | None = None
+    previous_revision: str | None = None
+    outcome: Outcome | None = None
+    milestones: dict[str, float] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    models: dict[str, ModelRecord] = field(default_factory=dict)
+    next_load: tuple[str, ...] = ()
+    _reached: dict[Milestone, asyncio.Event] = field(default_factory=lambda: {m: asyncio.Event() for m in Milestone})
+
+    def reach(self, milestone: Milestone, now: float) -> None:
+        """Marks this milestone and every earlier one."""
+        for each in Milestone:
+            if each <= milestone:
+                self.milestones.setdefault(each.name.lower(), now)
+                self._reached[each].set()
+
+    def has(self, milestone: Milestone) -> bool:
+        return self._reached[milestone].is_set()
+
+    async def wait(self, milestone: Milestone) -> None:
+        await self._reached[milestone].wait()
+
+    def view(self) -> dict[str, Any]:
+        """JSON-ready; the shape that HTTP, the command line and the log share."""
+        return {
+            "id": self.id,
+            "outcome": self.outcome,
+            "trigger": self.trigger,
+            "actor": self.actor,
+            "revision": self.revision,
+            "previous_revision": self.previous_revision,
+            "asked_at": self.asked_at,
+            "milestones": dict(self.milestones),
+            "problems": [problem.view() for problem in self.problems],
+            "next_load": list(self.next_load),
+            "models": [
+                {
+                    "model": record.model,
+                    "action": record.action,
+                    "outcome": record.outcome,
+                    "error": record.error,
+                    "changes": list(record.changes),
+                    "steps": [
+                        {"name": s.name, "began_at": s.began_at, "seconds": s.seconds, "error": s.error, **s.detail}
+                        for s in record.steps
+                    ],
+                }
+                for record in self.models.values()
+            ],
+        }
+
+
+class Receipts:
+    """The bounded history, newest last. Single writer: the reconciler."""
+
+    def __init__(self, keep: int = 200, clock: Callable[[], float] = time.time) -> None:
+        self._keep = keep
+        self._clock = clock
+        self._next = 1
+        self._held: OrderedDict[str, Receipt] = OrderedDict()
+
+    def open(self, trigger: str, actor: str) -> Receipt:
+        receipt = Receipt(id=f"r{self._next}", trigger=trigger, actor=actor, asked_at=self._clock())
+        self._next += 1
+        self._held[receipt.id] = receipt
+        self._drop_oldest_closed()
+        return receipt
+
+    def get(self, receipt_id: str) -> Receipt | None:
+        return self._held.get(receipt_id)
+
+    def all(self) -> tuple[Receipt, ...]:
+        return tuple(self._held.values())
+
+    def _drop_oldest_closed(self) -> None:
+        surplus = len(self._held) - self._keep
+        for receipt in [r for r in self._held.values() if r.has(Milestone.CLOSED)][: max(0, surplus)]:
+            del self._held[receipt.id]

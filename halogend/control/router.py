@@ -1,0 +1,270 @@
+"""Names to generations: which one answers a request, who waits, and the one assignment of a switch.
+
+Owns the routes and the leases. Must never start, stop or judge a generation: convergence does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from halogend.control.answer import Answer
+from halogend.control.client import Order
+from halogend.control.generation import Generation
+from halogend.control.requests import InferenceRequest, RequestError, SamplingChoice, ServedModel
+from halogend.wire.messages import Limits, Sampling
+
+_KEPT_DURATIONS = 1000
+HEALTHY_SILENCE_S = 4.0  # workers speak once a second
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSettings:
+    """What the router needs of a model's document entry, concrete. Replaced whole when live
+    fields change. `sampling` is used where a request is silent."""
+
+    aliases: tuple[str, ...]
+    weight: float
+    sampling: Sampling
+    limits: Limits
+    max_queue: int
+    queue_timeout_s: float
+
+
+@dataclass
+class Route:
+    """One model. Single writer: the router. `gone` says why waiting would be in vain."""
+
+    name: str
+    settings: RouteSettings
+    serving: Generation | None = None
+    since: float = 0.0
+    gone: str | None = None
+    kept_aliases: tuple[str, ...] = ()
+    waiting: int = 0
+    credit: float = 0.0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_DURATIONS))
+
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.settings.aliases, *self.kept_aliases)
+
+    def wake(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Router:
+    """Leases go to the serving generation; while there is none, requests wait."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._routes: dict[str, Route] = {}
+        self._closing = False
+        self.all_must_serve = False  # server.ready of the document
+
+    # --- requests -------------------------------------------------------------------------------
+
+    async def submit(self, request: InferenceRequest) -> Answer:
+        """A lease on a serving generation. Waits while nothing serves, up to the queue timeout.
+
+        Raises RequestError: model_not_found, queue_full, queue_timeout, not_serving, shutting_down.
+        """
+        route = self._pick(request.model)
+        seed = request.sampling.seed if request.sampling.seed is not None else secrets.randbits(63)
+        answer = Answer(route.name, request, seed, self._dispatch)
+        await self._dispatch(answer)
+        return answer
+
+    async def _dispatch(self, answer: Answer) -> None:
+        route = self._routes.get(answer.model)
+        if route is None:
+            raise RequestError("model_not_found", f"the model {answer.model} was removed", param="model")
+        if route.serving is None:
+            await self._wait_for_serving(route)
+        if route.serving is None:
+            raise RequestError("not_serving", f"{route.name} is not serving: {route.gone}", retry_after_s=5)
+        self._lease(route, answer, route.serving)
+
+    async def _wait_for_serving(self, route: Route) -> None:
+        if route.waiting >= route.settings.max_queue:
+            raise RequestError("queue_full", f"{route.name}: {route.waiting} requests wait already", retry_after_s=1)
+        route.waiting += 1
+        try:
+            async with asyncio.timeout(route.settings.queue_timeout_s):
+                while route.serving is None and route.gone is None and not self._closing:
+                    await route.changed.wait()
+        except TimeoutError as error:
+            limit = f"{route.settings.queue_timeout_s:g} s"
+            message = f"{route.name} did not become ready within queue_timeout_ms ({limit})"
+            raise RequestError("queue_timeout", message, retry_after_s=1) from error
+        finally:
+            route.waiting -= 1
+        if self._closing:
+            raise RequestError("shutting_down", "the server is shutting down", retry_after_s=5)
+
+    def _lease(self, route: Route, answer: Answer, generation: Generation) -> None:
+        request = answer.request
+        sampling = _resolve(request.sampling, route.settings.sampling, answer.seed)
+        answer.lease(generation, Order(request.prompt, sampling, request.max_tokens, request.stop))
+
+    def _pick(self, name: str) -> Route:
+        """Two models that share an alias split its traffic by weight (smooth weighted round robin)."""
+        routes = [route for route in self._routes.values() if name in route.names()]
+        exact = self._routes.get(name)
+        if exact is not None:
+            return exact
+        if not routes:
+            known = ", ".join(sorted({each for route in self._routes.values() for each in route.names()})) or "none"
+            raise RequestError("model_not_found", f"no model is named {name!r}; known: {known}", param="model")
+        for route in routes:
+            route.credit += route.settings.weight
+        chosen = max(routes, key=lambda route: route.credit)
+        chosen.credit -= sum(route.settings.weight for route in routes)
+        return chosen
+
+    # --- changes (convergence calls these) --------------------------------------------------------
+
+    def open(self, name: str, settings: RouteSettings) -> None:
+        """Makes the name known; requests wait until `switch`."""
+        self._routes.setdefault(name, Route(name, settings)).gone = None
+
+    def switch(self, name: str, generation: Generation, settings: RouteSettings) -> Generation | None:
+        """One assignment. Leases without a token go over; the generation before is returned."""
+        route = self._routes[name]
+        old = route.serving
+        if old is not None and set(route.settings.aliases) - set(settings.aliases):
+            route.kept_aliases = route.settings.aliases
+        route.serving, route.settings, route.since, route.gone = generation, settings, self._clock(), None
+        if old is not None:
+            for answer in [each for each in old.leases if isinstance(each, Answer) and not each.has_token]:
+                self._lease(route, answer, generation)
+        route.wake()
+        return old
+
+    def set_settings(self, name: str, settings: RouteSettings) -> None:
+        self._routes[name].settings = settings
+
+    def hold(self, name: str) -> Generation | None:
+        """Requests wait from now on; what runs goes on. Returns the generation that served."""
+        route = self._routes[name]
+        old, route.serving = route.serving, None
+        return old
+
+    def give_up(self, name: str, reason: str) -> None:
+        """Nothing will serve until the next change: waiting requests are answered now."""
+        route = self._routes[name]
+        route.gone = reason
+        route.wake()
+
+    def forget_old_names(self, name: str) -> None:
+        """The draining generation is gone, and with it the names only it had."""
+        route = self._routes.get(name)
+        if route is not None:
+            route.kept_aliases = ()
+
+    def close(self, name: str) -> Generation | None:
+        """The model is removed: its names are unknown from now on."""
+        route = self._routes.pop(name)
+        route.gone = "the model was removed"
+        route.wake()
+        return route.serving
+
+    def shut(self) -> None:
+        """No new request; those that wait are answered."""
+        self._closing = True
+        for route in self._routes.values():
+            route.gone = route.gone or "the server is shutting down"
+            route.wake()
+
+    # --- views --------------------------------------------------------------------------------
+
+    def route(self, name: str) -> Route | None:
+        return self._routes.get(name)
+
+    def record_duration(self, name: str, seconds: float) -> None:
+        """How long a whole request took; `drain_timeout_s: auto` is derived from these."""
+        route = self._routes.get(name)
+        if route is not None:
+            route.durations.append(seconds)
+
+    def request_p99_s(self, name: str) -> float:
+        route = self._routes.get(name)
+        if route is None or not route.durations:
+            return 0.0
+        ordered = sorted(route.durations)
+        return ordered[min(len(ordered) - 1, math.ceil(0.99 * len(ordered)) - 1)]
+
+    def served(self) -> tuple[ServedModel, ...]:
+        return tuple(_line(route) for route in self._routes.values())
+
+    def ready(self, model: str | None) -> bool:
+        """Is this model serving; with None, are as many as `server.ready` asks for."""
+        if self._closing:
+            return False
+        routes = [route for route in self._routes.values() if model is None or model in route.names()]
+        serving = [route.serving is not None for route in routes]
+        return all(serving) and bool(serving) if self.all_must_serve else any(serving)
+
+    def health(self) -> dict[str, Any]:
+        """Every engine's progress, from what its workers last said."""
+        now = time.monotonic()
+        models = {route.name: _health(route, now) for route in self._routes.values()}
+        return {"healthy": bool(models) and all(each["healthy"] for each in models.values()), "models": models}
+
+    def waiting(self, name: str) -> int:
+        route = self._routes.get(name)
+        return 0 if route is None else route.waiting
+
+
+def _line(route: Route) -> ServedModel:
+    serving, limits = route.serving, route.settings.limits
+    return ServedModel(
+        name=route.name,
+        aliases=route.names()[1:],
+        generation=0 if serving is None else serving.number,
+        state=_state(route),
+        created=int(route.since),
+        has_chat_template=serving is not None and serving.has_chat_template,
+        max_model_len=limits.max_model_len,
+        max_prompt_len=limits.max_prompt_len,
+        max_decode_len=limits.max_decode_len,
+    )
+
+
+def _state(route: Route) -> str:
+    if route.serving is not None:
+        return "serving"
+    return "failed" if route.gone else "waiting"
+
+
+def _health(route: Route, now: float) -> dict[str, Any]:
+    pulses = {} if route.serving is None else route.serving.pulses()
+    workers = {
+        role: {"stage": pulse.stage, "busy": pulse.busy, "silent_s": round(pulse.silent_s(now), 1)}
+        for role, pulse in pulses.items()
+    }
+    silent = any(pulse.silent_s(now) > HEALTHY_SILENCE_S for pulse in pulses.values())
+    return {"healthy": bool(pulses) and not silent, "state": _state(route), "workers": workers}
+
+
+def _resolve(choice: SamplingChoice, default: Sampling, seed: int) -> Sampling:
+    def pick(asked: Any, fallback: Any) -> Any:
+        return fallback if asked is None else asked
+
+    return Sampling(
+        temperature=pick(choice.temperature, default.temperature),
+        top_p=pick(choice.top_p, default.top_p),
+        top_k=pick(choice.top_k, default.top_k),
+        min_p=pick(choice.min_p, default.min_p),
+        repetition_penalty=pick(choice.repetition_penalty, default.repetition_penalty),
+        presence_penalty=pick(choice.presence_penalty, default.presence_penalty),
+        frequency_penalty=pick(choice.frequency_penalty, default.frequency_penalty),
+        seed=seed,
+    )

@@ -1,0 +1,125 @@
+"""Where the document comes from: a file whose folder is watched.
+
+Any event in the folder only means "maybe"; a slow poll means it as well. The bytes decide: what
+differs from what was last seen is offered, once per burst. A missing or empty file is an editor's
+or a rename's middle, never a wish: nothing is offered until there is content again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
+
+MAX_DOCUMENT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. A burst is over after `trailing` of quiet, at the latest `longest` after it began."""
+
+    trailing: float = 0.2
+    longest: float = 2.0
+    poll: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What the source held when it was read once."""
+
+    data: bytes
+    digest: str
+
+
+class SourceError(Exception):
+    """The source cannot be read; says which path and why."""
+
+
+class FileSource:
+    """`read` is the only way to the bytes. `on_change` gets content that was not seen before."""
+
+    def __init__(self, path: Path, on_change: Callable[[Content], None], timing: Timing | None = None) -> None:
+        self.path = path
+        self._on_change = on_change
+        self._timing = timing or Timing()
+        self._last_seen: str | None = None
+        self._maybe = asyncio.Event()
+        self._observer: BaseObserver | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def read(self) -> Content:
+        """The bytes now; remembered as seen. Raises SourceError."""
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(MAX_DOCUMENT_BYTES + 1)
+        except OSError as error:
+            raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise SourceError(f"{self.path} is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
+        content = Content(data, hashlib.sha256(data).hexdigest())
+        self._last_seen = content.digest
+        return content
+
+    def start(self) -> None:
+        """Begins to watch. Where no watch can be had, the poll alone serves."""
+        loop = asyncio.get_running_loop()
+        observer = Observer()
+        handler = _Maybe(lambda: loop.call_soon_threadsafe(self._maybe.set))
+        with contextlib.suppress(OSError):  # out of inotify watches, or a folder that is not there
+            observer.schedule(handler, str(self.path.absolute().parent))
+            observer.start()
+            self._observer = observer
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._observer is not None:
+            self._observer.stop()
+            await asyncio.to_thread(self._observer.join)
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._maybe.wait(), self._timing.poll)
+                await self._until_quiet()
+            self._maybe.clear()
+            self._look()
+
+    async def _until_quiet(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.longest):
+                while self._maybe.is_set():
+                    self._maybe.clear()
+                    await asyncio.sleep(self._timing.trailing)
+
+    def _look(self) -> None:
+        seen = self._last_seen
+        try:
+            content = self.read()
+        except SourceError:
+            return
+        if not content.data.strip():
+            self._last_seen = seen
+        elif content.digest != seen:
+            self._on_change(content)
+
+
+class _Maybe(FileSystemEventHandler):
+    """Opening and reading are our own doing; everything else in the folder may be a change."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        if event.event_type not in {"opened", "closed_no_write"}:
+            self._tell()

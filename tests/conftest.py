@@ -1,0 +1,29 @@
+"""Shared by all tests: support code, and the real models."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(Path(__file__).parent))
+
+MODELS = Path(os.environ.get("HALOGEN_TEST_MODELS", ROOT / ".cache/models"))
+
+
+def _model(name: str) -> Path:
+    path = MODELS / name
+    if not path.is_file():
+        pytest.fail(f"{path} is missing: run `make models`")
+    return path
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    return _model("SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+@pytest.fixture(scope="session")
+def gemma() -> Path:
+    return _model("gemma-3-270m-q4_k_m.gguf")
