@@ -1,0 +1,27 @@
+"""What the scheduler may be told while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SchedLimits:
+    """`step_tokens` is the budget of one step over all requests, `prefill_chunk_tokens` the most
+    one request takes of it (0: as much as is left). A time limit of 0 is off. Raises ValueError
+    for values that would let nothing run."""
+
+    max_batch: int
+    max_queue: int
+    queue_timeout_s: float
+    request_timeout_s: float
+    prefill_chunk_tokens: int
+    step_tokens: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_batch", 1), ("step_tokens", 1), ("max_queue", 0), ("prefill_chunk_tokens", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name in ("queue_timeout_s", "request_timeout_s"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")

@@ -1,0 +1,96 @@
+"""A request as the scheduler sees it: what was asked, and how far it has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from halogend.sched.blocks import BLOCK_TOKENS, blocks_for
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked. Ends at any of `stop_ids` or after `max_tokens`. Raises ValueError for an
+    empty prompt or no token to generate."""
+
+    id: int
+    prompt: tuple[int, ...]
+    max_tokens: int
+    stop_ids: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise ValueError(f"request {self.id} has an empty prompt")
+        if self.max_tokens < 1:
+            raise ValueError(f"request {self.id} asks for {self.max_tokens} tokens")
+
+    @property
+    def blocks_at_most(self) -> int:
+        """Blocks it holds if it runs to `max_tokens`: the last token is sampled, never computed."""
+        return blocks_for(len(self.prompt) + self.max_tokens - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that was not taken: a stable `code` and a sentence."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The one end of a request that was taken. `reason` is stop, length or error; an error has a
+    stable `code`."""
+
+    id: int
+    reason: str
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """What one step brought, tokens before ends: (id, token) pairs, then who is done."""
+
+    sampled: tuple[tuple[int, int], ...]
+    ended: tuple[End, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A taken request's progress. Only the scheduler writes it.
+
+        tokens    p p p p p p g g g ?       p prompt, g generated, ? sampled in a step not applied yet
+                  `computed` -----^         positions before it have their KV written or on the way
+
+    `pending` counts the `?`; `ahead` is what a step may compute next. `slot` is -1 while waiting.
+    """
+
+    request: Request
+    order: int
+    arrived_s: float
+    tokens: list[int]
+    computed: int = 0
+    pending: int = 0
+    slot: int = -1
+    blocks: list[int] = field(default_factory=list)
+    prompt_counted: int = 0
+    admitted: bool = False
+    ended: bool = False
+
+    @property
+    def generated(self) -> int:
+        """Tokens sampled so far, those not applied yet included."""
+        return len(self.tokens) + self.pending - len(self.request.prompt)
+
+    @property
+    def ahead(self) -> int:
+        """Positions to compute until the next sample; 0 when the last sample is on its way."""
+        if self.generated >= self.request.max_tokens:
+            return 0
+        return len(self.tokens) + self.pending - self.computed
+
+    @property
+    def blocks_wanted(self) -> int:
+        """Blocks for everything known and one more block to grow into."""
+        known = len(self.tokens) + self.pending
+        return min(blocks_for(known + BLOCK_TOKENS), self.request.blocks_at_most)

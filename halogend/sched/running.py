@@ -1,0 +1,59 @@
+"""Who runs, in the order of arrival, each in a slot of its own."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections.abc import Iterator
+from itertools import pairwise
+
+from halogend.sched.blocks import BLOCK_TOKENS
+from halogend.sched.errors import InvariantError
+from halogend.sched.request import Sequence
+
+
+class RunningSet:
+    """Sequences by `order`, oldest first; the lowest free slot is given first, so that slots stay
+    under the largest number that ever ran at once. Single writer: the scheduler."""
+
+    def __init__(self) -> None:
+        self._running: list[Sequence] = []
+        self._free_slots: list[int] = []
+        self._slots = 0
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._running)
+
+    @property
+    def newest(self) -> Sequence:
+        return self._running[-1]
+
+    def enter(self, sequence: Sequence) -> None:
+        insort(self._running, sequence, key=_order)
+        if self._free_slots:
+            sequence.slot = heapq.heappop(self._free_slots)
+        else:
+            sequence.slot = self._slots
+            self._slots += 1
+
+    def leave(self, sequence: Sequence) -> None:
+        self._running.remove(sequence)
+        heapq.heappush(self._free_slots, sequence.slot)
+        sequence.slot = -1
+
+    def audit(self) -> None:
+        """Raises InvariantError unless order, slots and each one's progress make sense."""
+        if any(older.order >= newer.order for older, newer in pairwise(self._running)):
+            raise InvariantError("the running requests are not in the order of arrival")
+        if sorted([*self._free_slots, *(s.slot for s in self._running)]) != list(range(self._slots)):
+            raise InvariantError("a slot is lost or used twice")
+        for s in self._running:
+            if s.computed > min(len(s.blocks) * BLOCK_TOKENS, len(s.tokens) + s.pending):
+                raise InvariantError(f"request {s.request.id} is computed beyond its blocks or its tokens")
+
+
+def _order(sequence: Sequence) -> int:
+    return sequence.order

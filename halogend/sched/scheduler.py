@@ -1,0 +1,317 @@
+"""The scheduling rule: each request's computed count chases its known count, under a token budget.
+
+There is no prefill mode and no decode mode. A step takes the running requests (those one token
+behind first, then the others, each group in order of arrival), then admits from the queue while
+budget, places and blocks allow. Blocks are taken on demand; when an older request finds none, the
+newest gives up its own, goes back to its place in the queue with the tokens it has, and is
+recomputed. The oldest can therefore always go on, and whoever is at the head comes next: nobody
+starves.
+
+Steps may overlap: `schedule` may be called once more before the step before it was applied (depth
+1). A token that is still on its way is then named by its slot, and what comes back for a request
+that has ended meanwhile is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
+from halogend.sched.errors import InvariantError
+from halogend.sched.limits import SchedLimits
+from halogend.sched.queue import WaitingQueue
+from halogend.sched.request import End, Events, Refusal, Request, Sequence
+from halogend.sched.running import RunningSet
+from halogend.sched.step import StepItem, StepPlan, StepResult
+
+_MAX_IN_FLIGHT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SchedStats:
+    """A snapshot; the last three only grow. `prompt_tokens` counts a prompt once, however often
+    it is recomputed."""
+
+    running: int
+    waiting: int
+    blocks_total: int
+    blocks_used: int
+    preemptions: int
+    prompt_tokens: int
+    generated_tokens: int
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A step being planned: how many positions of whom, and what is left of the budget."""
+
+    budget: int
+    counts: dict[Sequence, int] = field(default_factory=dict)
+    preempted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    number: int
+    rows: tuple[tuple[Sequence, bool], ...]  # (who, whether it samples)
+
+
+class Scheduler:
+    """Owns every request from `add` to its one end. Called from one thread; `now` is in seconds
+    on any steady clock. Raises InvariantError when what it is told cannot be."""
+
+    def __init__(self, limits: SchedLimits, pool: BlockPool) -> None:
+        self._limits = limits
+        self._pool = pool
+        self._queue = WaitingQueue()
+        self._running = RunningSet()
+        self._sequences: dict[int, Sequence] = {}
+        self._in_flight: deque[_InFlight] = deque()
+        self._arrivals = 0
+        self._steps = 0
+        self._preemptions = 0
+        self._prompt_tokens = 0
+        self._generated_tokens = 0
+        self._queue_waits: list[float] = []
+
+    # --- requests come and go -----------------------------------------------------------------
+
+    def add(self, request: Request, now: float) -> Refusal | None:
+        """Takes a request into the queue, or says why not (queue_full, kv_pool_too_small)."""
+        if request.id in self._sequences:
+            raise InvariantError(f"request {request.id} was added twice")
+        if request.blocks_at_most > self._pool.capacity:
+            return Refusal(
+                "kv_pool_too_small",
+                f"the request needs {request.blocks_at_most * BLOCK_TOKENS} tokens of KV memory"
+                f" and the pool holds {self._pool.capacity * BLOCK_TOKENS}",
+            )
+        places = max(0, self._limits.max_batch - len(self._running))
+        if len(self._queue) >= self._limits.max_queue + places:
+            return Refusal("queue_full", f"{len(self._queue)} requests wait already (max_queue)")
+        sequence = Sequence(request=request, order=self._arrivals, arrived_s=now, tokens=list(request.prompt))
+        self._arrivals += 1
+        self._sequences[request.id] = sequence
+        self._queue.put(sequence)
+        return None
+
+    def abort(self, request_id: int) -> None:
+        """Frees everything the request holds, at once. Unknown ids are ignored: it may just have ended."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            self._finish(sequence)
+
+    def expire(self, now: float) -> tuple[End, ...]:
+        """Ends whoever has waited or lived too long (queue_timeout, request_timeout)."""
+        ended: list[End] = []
+        if limit := self._limits.request_timeout_s:
+            late = [s for s in (*self._running, *self._queue) if now - s.arrived_s >= limit]
+            ended += self._fail(late, "request_timeout")
+        if limit := self._limits.queue_timeout_s:
+            late = [s for s in self._queue if not s.admitted and now - s.arrived_s >= limit]
+            ended += self._fail(late, "queue_timeout")
+        return tuple(ended)
+
+    # --- live changes ---------------------------------------------------------------------------
+
+    def update(self, limits: SchedLimits) -> None:
+        """From the next step on. Nobody who runs or waits already is turned away."""
+        self._limits = limits
+
+    def resize(self, limit: int) -> tuple[End, ...]:
+        """Moves the pool's limit (in blocks). Whoever holds a block behind it is preempted, whoever
+        can never fit again ends (kv_pool_too_small). Not while a step is in flight: it may still
+        write there (InvariantError)."""
+        if self._in_flight:
+            raise InvariantError("the pool cannot be resized while a step is in flight")
+        self._pool.resize(limit)
+        for sequence in [s for s in self._running if max(s.blocks, default=0) >= limit]:
+            self._preempt(sequence)
+        misfits = [s for s in self._sequences.values() if s.request.blocks_at_most > self._pool.capacity]
+        return tuple(self._fail(misfits, "kv_pool_too_small"))
+
+    # --- a step -----------------------------------------------------------------------------------
+
+    def schedule(self, now: float) -> StepPlan | None:
+        """The next step, or None when nothing can be computed now."""
+        if len(self._in_flight) >= _MAX_IN_FLIGHT:
+            raise InvariantError(f"{len(self._in_flight)} steps are in flight already")
+        draft = self._place_running()
+        if not draft.preempted:
+            self._admit(draft, now)
+        return self._commit(draft) if draft.counts else None
+
+    def apply(self, result: StepResult) -> Events:
+        """Takes in what the oldest step in flight brought."""
+        if not self._in_flight or self._in_flight[0].number != result.number:
+            raise InvariantError(f"the result of step {result.number} is not the one that is due")
+        rows = self._in_flight.popleft().rows
+        tokens, failed = dict(result.sampled), dict(result.failed)
+        sampled: list[tuple[int, int]] = []
+        ended: list[End] = []
+        for sequence, samples in rows:
+            request_id = sequence.request.id
+            if sequence.ended:
+                continue
+            if request_id in failed:
+                ended += self._fail([sequence], failed[request_id])
+            elif samples:
+                if request_id not in tokens:
+                    raise InvariantError(f"step {result.number} brought no token for request {request_id}")
+                token = tokens[request_id]
+                sampled.append((request_id, token))
+                if reason := self._take(sequence, token):
+                    self._finish(sequence)
+                    ended.append(End(request_id, reason))
+        return Events(tuple(sampled), tuple(ended))
+
+    # --- what others may read ---------------------------------------------------------------------
+
+    @property
+    def stats(self) -> SchedStats:
+        return SchedStats(
+            running=len(self._running),
+            waiting=len(self._queue),
+            blocks_total=self._pool.capacity,
+            blocks_used=self._pool.used_count,
+            preemptions=self._preemptions,
+            prompt_tokens=self._prompt_tokens,
+            generated_tokens=self._generated_tokens,
+        )
+
+    @property
+    def has_requests(self) -> bool:
+        return bool(self._sequences)
+
+    def take_queue_waits(self) -> tuple[float, ...]:
+        """How long each request waited that was admitted since the last call, in seconds."""
+        waits = tuple(self._queue_waits)
+        self._queue_waits.clear()
+        return waits
+
+    def audit(self) -> None:
+        """Raises InvariantError unless every request and block is in exactly one place."""
+        places = [*self._running, *self._queue]
+        if sorted(s.request.id for s in places) != sorted(self._sequences):
+            raise InvariantError("a request is lost or in two places")
+        self._running.audit()
+        self._queue.audit()
+        self._pool.audit(s.blocks for s in self._running)
+
+    # --- planning ---------------------------------------------------------------------------------
+
+    def _place_running(self) -> _Draft:
+        behind = [(s.ahead, s) for s in self._running]
+        decodes = [s for ahead, s in behind if ahead == 1]
+        # Decodes never eat the whole budget: a prompt always moves by a block.
+        draft = _Draft(budget=max(self._limits.step_tokens, len(decodes) + BLOCK_TOKENS))
+        for sequence in decodes:
+            if sequence.slot >= 0:
+                self._place(draft, sequence, 1)
+        for ahead, sequence in behind:
+            if ahead > 1 and sequence.slot >= 0 and draft.budget > 0:
+                self._place(draft, sequence, ahead)
+        return draft
+
+    def _admit(self, draft: _Draft, now: float) -> None:
+        while (sequence := self._queue.head) and len(self._running) < self._limits.max_batch and draft.budget > 0:
+            # A token on its way is named by a slot that a preempted request no longer has.
+            if sequence.pending or (self._running and not self._has_room(sequence)):
+                return
+            self._queue.remove(sequence)
+            self._running.enter(sequence)
+            if not sequence.admitted:
+                sequence.admitted = True
+                self._queue_waits.append(now - sequence.arrived_s)
+            self._place(draft, sequence, sequence.ahead)
+
+    def _place(self, draft: _Draft, sequence: Sequence, count: int) -> None:
+        """Puts up to `count` positions into the step; none if only older requests could make room."""
+        count = min(count, draft.budget, self._limits.prefill_chunk_tokens or count)
+        while True:
+            room = (len(sequence.blocks) + self._pool.free_count) * BLOCK_TOKENS - sequence.computed
+            if room > 0:
+                break
+            newest = self._running.newest
+            if newest is sequence:
+                return
+            draft.budget += draft.counts.pop(newest, 0)
+            draft.preempted = True
+            self._preempt(newest)
+        count = min(count, room)
+        missing = blocks_for(sequence.computed + count) - len(sequence.blocks)
+        if missing > 0:
+            sequence.blocks += self._pool.allocate(missing)
+        draft.counts[sequence] = count
+        draft.budget -= count
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        """Whether it fits beside what the running ones will soon take: admitting it must not be
+        what preempts it."""
+        promised = sum(max(0, s.blocks_wanted - len(s.blocks)) for s in self._running)
+        return sequence.blocks_wanted <= self._pool.free_count - promised
+
+    def _commit(self, draft: _Draft) -> StepPlan:
+        items = tuple(self._item(sequence, count) for sequence, count in draft.counts.items())
+        plan = StepPlan(number=self._steps, items=items)
+        rows = tuple((s, item.samples) for s, item in zip(draft.counts, items, strict=True))
+        self._in_flight.append(_InFlight(plan.number, rows))
+        self._steps += 1
+        return plan
+
+    def _item(self, sequence: Sequence, count: int) -> StepItem:
+        start, end, known = sequence.computed, sequence.computed + count, len(sequence.tokens)
+        samples = end == known + sequence.pending
+        item = StepItem(
+            id=sequence.request.id,
+            slot=sequence.slot,
+            start=start,
+            tokens=tuple(sequence.tokens[start:end]),
+            from_slot=end > known,
+            blocks=sequence.blocks,
+            samples=samples,
+        )
+        sequence.computed = end
+        sequence.pending += samples
+        fresh = min(end, len(sequence.request.prompt)) - sequence.prompt_counted
+        if fresh > 0:
+            sequence.prompt_counted += fresh
+            self._prompt_tokens += fresh
+        return item
+
+    # --- changes of state -----------------------------------------------------------------------
+
+    def _take(self, sequence: Sequence, token: int) -> str | None:
+        """A token has arrived; the reason if it was the last."""
+        sequence.tokens.append(token)
+        sequence.pending -= 1
+        self._generated_tokens += 1
+        if token in sequence.request.stop_ids:
+            return "stop"
+        return "length" if len(sequence.tokens) - len(sequence.request.prompt) >= sequence.request.max_tokens else None
+
+    def _fail(self, sequences: list[Sequence], code: str) -> list[End]:
+        for sequence in sequences:
+            self._finish(sequence)
+        return [End(s.request.id, "error", code) for s in sequences]
+
+    def _finish(self, sequence: Sequence) -> None:
+        if sequence.slot >= 0:
+            self._release(sequence)
+        else:
+            self._queue.remove(sequence)
+        sequence.ended = True
+        del self._sequences[sequence.request.id]
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._release(sequence)
+        self._queue.put(sequence)
+        self._preemptions += 1
+
+    def _release(self, sequence: Sequence) -> None:
+        """Takes it out of the running ones. The list of blocks is left as it is: a step in flight reads it."""
+        self._running.leave(sequence)
+        self._pool.free(sequence.blocks)
+        sequence.blocks = []
+        sequence.computed = 0
