@@ -1,0 +1,251 @@
+"""Every metric in one table, and the one object that writes them.
+
+Nothing here waits or asks: a scrape renders what was told last. Every series of a model goes with
+`forget`, and what is still said about a forgotten model is dropped until it is known again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+UNKNOWN_MODEL = ""
+"""The `model` label of a request that named no model of the document: names from outside are no labels."""
+
+_LATENCY_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_GAP_S = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
+_PHASE_S = (0.01, 0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
+_RUNNING_LANE = "default"
+_ROUTER_LANE = "router"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """`name` is written with the prefix `halogen_`; a counter's without `_total`, which is added."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+_MODEL = ("model",)
+_GENERATION = ("model", "generation")
+
+METRICS = (
+    MetricRow("build_info", "gauge", "Always 1; the version is in the label.", ("version",)),
+    MetricRow("config_last_reload_successful", "gauge", "1 when the last change was applied or changed nothing."),
+    MetricRow("config_last_reload_success_timestamp_seconds", "gauge", "When a change was last applied or unchanged."),
+    MetricRow("config_info", "gauge", "Always 1; the active document's revision is in the label.", ("revision",)),
+    MetricRow("reloads", "counter", "Changes that ended.", ("outcome", "trigger")),
+    MetricRow("reload_phase_seconds", "histogram", "How long a phase of a change took.", ("phase",), _PHASE_S),
+    MetricRow("generation_state", "gauge", "1 for the state a generation is in.", (*_GENERATION, "state")),
+    MetricRow("engine_up", "gauge", "1 while the generation's engine process is alive and ready.", _GENERATION),
+    MetricRow("memory_bytes", "gauge", "Bytes on a device by use.", ("device", "use")),
+    MetricRow("cache_usage", "gauge", "Share of the KV pool's blocks that running requests hold.", _GENERATION),
+    MetricRow("cache_blocks", "gauge", "Blocks of the KV pool (16 tokens each).", (*_GENERATION, "state")),
+    MetricRow("preemptions", "counter", "Requests that gave their blocks back and were computed anew.", _MODEL),
+    MetricRow("requests_running", "gauge", "Requests that take part in steps.", (*_GENERATION, "lane")),
+    MetricRow(
+        "requests_waiting",
+        "gauge",
+        "Requests that wait, in an engine's lanes or (lane router) for a generation.",
+        (*_GENERATION, "lane"),
+    ),
+    MetricRow(
+        "requests",
+        "counter",
+        "Requests that ended; outcome is stop, length, cancelled or the error's code.",
+        (*_MODEL, "outcome"),
+    ),
+    MetricRow("time_to_first_token_seconds", "histogram", "From arrival to the first token.", _MODEL, _LATENCY_S),
+    MetricRow("inter_token_seconds", "histogram", "Gap between two tokens of one request.", _MODEL, _GAP_S),
+    MetricRow("request_seconds", "histogram", "From arrival to the end of a request's answer.", _MODEL, _LATENCY_S),
+    MetricRow("queue_seconds", "histogram", "How long a request waited in the engine's queue.", _MODEL, _LATENCY_S),
+    MetricRow("prompt_tokens", "counter", "Prompt tokens computed.", _MODEL),
+    MetricRow("generated_tokens", "counter", "Tokens sampled.", _MODEL),
+    MetricRow("step_seconds", "histogram", "How long an engine step took, by what it held.", (*_MODEL, "kind"), _GAP_S),
+)
+
+
+class EngineSnapshot(Protocol):
+    """What an engine says about itself about once a second; its counters grow from 0 at its start."""
+
+    @property
+    def running(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def blocks_total(self) -> int: ...
+    @property
+    def blocks_used(self) -> int: ...
+    @property
+    def preemptions(self) -> int: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def generated_tokens(self) -> int: ...
+    @property
+    def queue_s(self) -> Sequence[float]: ...
+    @property
+    def step_s(self) -> Sequence[tuple[str, float]]: ...
+
+
+class Metrics:
+    """One registry of its own. Single-threaded: everything runs in the daemon's event loop."""
+
+    def __init__(self, version: str) -> None:
+        self._registry = CollectorRegistry()
+        self._rows = {row.name: row for row in METRICS}
+        self._made = {row.name: _make(row, self._registry) for row in METRICS}
+        self._series: dict[str, set[tuple[str, ...]]] = {row.name: set() for row in METRICS}
+        self._counted: dict[tuple[str, int, str], int] = {}  # an engine's counter as it was told last
+        self._forgotten: set[str] = set()
+        self._set("build_info", (version,), 1)
+        self._set("config_last_reload_successful", (), 0)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def request_ended(self, model: str, outcome: str, seconds: float) -> None:
+        """`outcome`: stop, length, cancelled or an error code. Once for every request."""
+        self._add("requests", (model, outcome), 1)
+        self._observe("request_seconds", (model,), seconds)
+
+    def first_token(self, model: str, seconds: float) -> None:
+        self._observe("time_to_first_token_seconds", (model,), seconds)
+
+    def token_gap(self, model: str, seconds: float) -> None:
+        self._observe("inter_token_seconds", (model,), seconds)
+
+    def waiting_in_router(self, model: str, count: int) -> None:
+        """Requests that wait because no generation of this model serves."""
+        self._set("requests_waiting", (model, "", _ROUTER_LANE), count)
+
+    # --- changes ------------------------------------------------------------------------------
+
+    def reload_ended(self, outcome: str, trigger: str, *, successful: bool, now: float) -> None:
+        """`now` in epoch seconds. Successful: the daemon is what the newest document asks for."""
+        self._add("reloads", (outcome, trigger), 1)
+        self._set("config_last_reload_successful", (), int(successful))
+        if successful:
+            self._set("config_last_reload_success_timestamp_seconds", (), now)
+
+    def reload_phase(self, phase: str, seconds: float) -> None:
+        """`phase`: validate, load, switch or reclaim."""
+        self._observe("reload_phase_seconds", (phase,), seconds)
+
+    def active_revision(self, revision: str) -> None:
+        self._drop("config_info", ())
+        self._set("config_info", (revision,), 1)
+
+    # --- generations --------------------------------------------------------------------------
+
+    def generation_state(self, model: str, generation: int, state: str) -> None:
+        """A model that was forgotten is known again from here on."""
+        self._forgotten.discard(model)
+        self._drop("generation_state", (model, str(generation)))
+        self._set("generation_state", (model, str(generation), state), 1)
+
+    def engine_up(self, model: str, generation: int, *, up: bool) -> None:
+        self._set("engine_up", (model, str(generation)), int(up))
+
+    def memory(self, device: str, use: str, bytes_: int) -> None:
+        self._set("memory_bytes", (device, use), bytes_)
+
+    def engine_stats(self, model: str, generation: int, stats: EngineSnapshot) -> None:
+        """Takes a snapshot. The counters here stay monotone over generations and restarts."""
+        held = (model, str(generation))
+        self._set("requests_running", (*held, _RUNNING_LANE), stats.running)
+        self._set("requests_waiting", (*held, _RUNNING_LANE), stats.waiting)
+        self._set("cache_blocks", (*held, "used"), stats.blocks_used)
+        self._set("cache_blocks", (*held, "free"), stats.blocks_total - stats.blocks_used)
+        self._set("cache_usage", held, stats.blocks_used / stats.blocks_total if stats.blocks_total else 0.0)
+        self._count(model, generation, "preemptions", stats.preemptions)
+        self._count(model, generation, "prompt_tokens", stats.prompt_tokens)
+        self._count(model, generation, "generated_tokens", stats.generated_tokens)
+        for seconds in stats.queue_s:
+            self._observe("queue_seconds", (model,), seconds)
+        for kind, seconds in stats.step_s:
+            self._observe("step_seconds", (model, kind), seconds)
+
+    def forget_generation(self, model: str, generation: int) -> None:
+        """Removes what is said of one generation; the model's own counters stay."""
+        for row in METRICS:
+            if row.labels[:2] == _GENERATION:
+                self._drop(row.name, (model, str(generation)))
+        self._counted = {key: value for key, value in self._counted.items() if key[:2] != (model, generation)}
+
+    def forget(self, model: str) -> None:
+        """Removes every series of a model that is gone from the document and from memory."""
+        for row in METRICS:
+            if row.labels[:1] == _MODEL:
+                self._drop(row.name, (model,))
+        self._counted = {key: value for key, value in self._counted.items() if key[0] != model}
+        self._forgotten.add(model)
+
+    # --- output -------------------------------------------------------------------------------
+
+    def render(self) -> bytes:
+        """Prometheus text format, for CONTENT_TYPE."""
+        return generate_latest(_WithoutCreated(self._registry))
+
+    # --- the three ways to write --------------------------------------------------------------
+
+    def _set(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        metric = self._touch(name, labels)
+        if isinstance(metric, Gauge):
+            metric.set(value)
+
+    def _add(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        metric = self._touch(name, labels)
+        if isinstance(metric, Counter):
+            metric.inc(value)
+
+    def _observe(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        metric = self._touch(name, labels)
+        if isinstance(metric, Histogram):
+            metric.observe(value)
+
+    def _touch(self, name: str, labels: tuple[str, ...]) -> Counter | Gauge | Histogram | None:
+        if self._rows[name].labels[:1] == _MODEL and labels[0] in self._forgotten:
+            return None
+        self._series[name].add(labels)
+        return self._made[name].labels(*labels) if labels else self._made[name]
+
+    def _count(self, model: str, generation: int, name: str, value: int) -> None:
+        before = self._counted.get((model, generation, name), 0)
+        self._counted[model, generation, name] = value
+        self._add(name, (model,), value - before if value >= before else value)  # less: it started anew
+
+    def _drop(self, name: str, prefix: tuple[str, ...]) -> None:
+        for labels in [each for each in self._series[name] if each[: len(prefix)] == prefix]:
+            self._made[name].remove(*labels)
+            self._series[name].discard(labels)
+
+
+class _WithoutCreated(Collector):
+    """A registry's families without the `_created` series, which double the text for nothing."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Family]:
+        for family in self._registry.collect():
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+            yield family
+
+
+def _make(row: MetricRow, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    name = f"halogen_{row.name}"
+    if row.kind == "counter":
+        return Counter(name, row.help, row.labels, registry=registry)
+    if row.kind == "gauge":
+        return Gauge(name, row.help, row.labels, registry=registry)
+    return Histogram(name, row.help, row.labels, registry=registry, buckets=row.buckets)
