@@ -11,7 +11,7 @@ from halogend.wire.messages import Failure
 PROMPT_TOO_LONG = "prompt_too_long"  # over max_prompt_len, or no room within max_model_len
 MAX_TOKENS_TOO_LARGE = "max_tokens_too_large"  # over max_decode_len, or over what max_model_len leaves
 EMPTY_PROMPT = "empty_prompt"  # no token at all
-BAD_TOKEN = "bad_token"  # a token id outside the vocabulary
+BAD_TOKEN = "bad_token"  # noqa: S105 - an id outside the vocabulary, no secret
 NO_CHAT_TEMPLATE = "no_chat_template"  # chat asked of a model that has none
 TEMPLATE_REJECTED = "template_rejected"  # the template itself refused the messages
 TEMPLATE_FAILED = "template_failed"  # the template broke on these messages, or rendered too much
