@@ -1,0 +1,361 @@
+"""The document after parsing: one frozen value, every field concrete.
+
+Each field says what it means, in which unit, its default, what an absent value stands for and what a
+change of it means; docs, JSON Schema and the planner read it from here and from nowhere else. A field
+is None only where the value comes from the model or the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from halogend.config import values
+from halogend.config.fields import Apply, FieldDoc, leaf_fields, setting, unindexed
+
+API_VERSION = "halogen.dev/v1alpha1"
+DEFAULT_MODEL_NAME = "default"
+MAX_TOKENS = 1 << 24
+DAY_S = 86_400
+
+LIVE, GENERATION, LISTENER = Apply.LIVE, Apply.GENERATION, Apply.LISTENER
+NEXT_LOAD, IDENTITY = Apply.NEXT_LOAD, Apply.IDENTITY
+
+Size = Annotated[
+    int,
+    BeforeValidator(values.size_bytes),
+    Field(ge=1, le=values.MAX_BYTES),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": values.MAX_BYTES},
+                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(KiB|MiB|GiB|TiB)$"},
+            ],
+            "x-accepts": "a size such as 70GiB, or a number of bytes",
+        }
+    ),
+]
+Name = Annotated[str, BeforeValidator(values.model_name)]
+Host = Annotated[str, BeforeValidator(values.host_address)]
+AdminAddress = Annotated[str, BeforeValidator(values.admin_address)]
+DeviceId = Annotated[str, BeforeValidator(lambda value: values.device_id(value, auto=False))]
+_DEVICE_ENTRY = {
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "object",
+            "properties": {"id": {"type": "string"}, "weight": {"type": "number", "exclusiveMinimum": 0}},
+            "required": ["id"],
+            "additionalProperties": False,
+        },
+    ]
+}
+DeviceChoice = Annotated[str, BeforeValidator(lambda value: values.device_id(value, auto=True))]
+PathText = Annotated[str, Field(min_length=1, max_length=4096)]
+Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
+Millis = Annotated[int, Field(le=DAY_S * 1000)]
+Strategy = Literal["auto", "overlap", "replace"]
+LATER_STRATEGIES = ("shrink", "rolling")
+DrainTimeout = Annotated[float, Field(ge=0, le=DAY_S)] | Literal["auto"]
+
+
+class Section(BaseModel):
+    """Base of every part of the document."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
+
+
+class ServerConfig(Section):
+    """The listeners."""
+
+    host: Host = setting("Address the inference listener binds.", LISTENER, default="127.0.0.1")
+    port: int = setting("Port of the inference listener.", LISTENER, default=8000, ge=1, le=65535)
+    admin: AdminAddress | None = setting(
+        "Where the admin listener is: `unix:` and an absolute path.",
+        LISTENER,
+        default=None,
+        unset="/run/halogend/admin.sock, or $XDG_RUNTIME_DIR/halogend/admin.sock for a user who may not write there",
+    )
+    auth: Literal["none"] | None = setting(
+        "`none` states that open access is meant; a listener beyond loopback needs it written.",
+        LIVE,
+        default=None,
+        unset="open on loopback, refused beyond it",
+    )
+    ready: Literal["any", "all"] = setting(
+        "Whether /readyz wants one model serving or all of them.", LIVE, default="any"
+    )
+
+
+class DeviceConfig(Section):
+    """What the daemon may use of one device. A device that is not listed is discovered."""
+
+    id: DeviceId = setting("The device, such as cpu:0.", IDENTITY)
+    memory: Size | None = setting(
+        "Memory halogend may use on the device.", LIVE, default=None, unit="bytes", unset="all the device has"
+    )
+    reserve: Size | None = setting(
+        "Memory kept free out of it.", LIVE, default=None, unit="bytes", unset="a share that suits the device"
+    )
+
+
+class ModelReloadConfig(Section):
+    """How a model is replaced."""
+
+    strategy: Strategy = setting(
+        "How a new generation takes the old one's place: `overlap` loads it beside the old one, `replace` ends "
+        "the old one first (requests wait meanwhile), `auto` is overlap or a refusal with the numbers.",
+        LIVE,
+        default="auto",
+        later=LATER_STRATEGIES,
+    )
+    drain_timeout_s: DrainTimeout = setting(
+        "How long requests of the old generation may still run; `auto` is 1.5 times the p99 of a full request, "
+        "between 30 and 900 s.",
+        LIVE,
+        default="auto",
+        unit="s",
+    )
+
+
+class ReloadConfig(ModelReloadConfig):
+    """How changes are carried out."""
+
+    atomic: Literal[False] = setting(
+        "Whether all models of a change switch at one moment, or none.", LIVE, default=False, later=(True,)
+    )
+
+
+class DeviceRef(Section):
+    """A device a model runs on."""
+
+    id: DeviceChoice
+    weight: float = Field(default=1.0, gt=0, le=1000)
+
+
+DeviceList = Annotated[
+    tuple[DeviceRef, ...],
+    BeforeValidator(values.device_entries),
+    WithJsonSchema(
+        {
+            "anyOf": [*_DEVICE_ENTRY["anyOf"], {"type": "array", "items": _DEVICE_ENTRY, "minItems": 1}],
+            "x-accepts": "auto, a device such as cpu:0, or a list of devices",
+        }
+    ),
+]
+
+
+class KernelsConfig(Section):
+    """Which implementation computes the model."""
+
+    flash_attention: bool = setting(
+        "Fused attention; off computes it step by step. Accepted at the model's top level too.",
+        GENERATION,
+        default=True,
+    )
+    backend: Literal["auto", "cpu", "reference"] = setting(
+        "`cpu` is the fast path for processors, `reference` plain and slow arithmetic to compare with.",
+        GENERATION,
+        default="auto",
+        later=("triton",),
+    )
+    compile: Literal["auto", "off"] = setting("Whether kernels may be compiled at load.", GENERATION, default="auto")
+
+
+class LoadConfig(Section):
+    """How a load is watched and checked."""
+
+    progress_timeout_s: float = setting(
+        "A load that moves nothing for this long has failed; a slow one that moves never has.",
+        NEXT_LOAD,
+        default=60.0,
+        unit="s",
+        ge=1,
+        le=DAY_S,
+    )
+    verify: Literal["header"] = setting(
+        "How much of the file is checked before it is used.", NEXT_LOAD, default="header", later=("full", "off")
+    )
+
+
+def _sampling(description: str, **limits: Any) -> Any:
+    return setting(description, LIVE, default=None, unset="the model's", **limits)
+
+
+class SamplingConfig(Section):
+    """Defaults for requests that do not say; a field of the request always wins."""
+
+    temperature: float | None = setting(
+        "Randomness; 0 takes the likeliest token.", LIVE, default=None, unset="the model's, else 0.6", ge=0, le=2
+    )
+    top_p: float | None = setting(
+        "Share of probability that is kept.", LIVE, default=None, unset="the model's, else 0.85", gt=0, le=1
+    )
+    top_k: int | None = _sampling("Number of likeliest tokens kept; 0 is off.", ge=0, le=MAX_TOKENS)
+    min_p: float | None = _sampling("Least share of the likeliest token's probability; 0 is off.", ge=0, le=1)
+    repetition_penalty: float | None = _sampling("Divides the scores of tokens seen; 1 is off.", gt=0, le=10)
+    presence_penalty: float | None = _sampling("Taken off the scores of tokens in the answer.", ge=-2, le=2)
+    frequency_penalty: float | None = _sampling("The same, for each time they stand there.", ge=-2, le=2)
+
+
+class WarmupConfig(Section):
+    """What happens before a generation may serve."""
+
+    kernels: bool = setting("Run each kernel once.", NEXT_LOAD, default=True)
+    prompt: str = setting("Text to answer once; empty is none.", NEXT_LOAD, default="", max_length=1 << 16)
+
+
+class ModelConfig(Section):
+    """One model."""
+
+    name: Name = setting("What clients put in `model`, and the model's identity across edits.", IDENTITY)
+    aliases: tuple[Name, ...] = setting(
+        "Other names it answers to. Models may share one: traffic is split by `weight`.",
+        LIVE,
+        default=(),
+        max_length=64,
+    )
+    path_alias: bool = setting(
+        "Whether the last part of `model`'s path (without .gguf) is a name too, and the previous one until its "
+        "generation is gone. The short form sets it.",
+        LIVE,
+        default=False,
+    )
+    weight: float = setting(
+        "Share of the traffic of an alias that several models have.", LIVE, default=1.0, ge=0, le=1000
+    )
+    model: PathText = setting(
+        "Path of the checkpoint: a .gguf file. A relative path starts at the daemon's working directory.",
+        GENERATION,
+        path=True,
+    )
+    load_format: Literal["auto", "gguf"] = setting(
+        "Format of the checkpoint; `auto` decides by the first bytes, and a contradiction is an error.",
+        GENERATION,
+        default="auto",
+        later=("v2", "safetensors"),
+    )
+    device: DeviceList = setting(
+        "Where it runs: a device, a comma list, a list, or entries of `{id, weight}`.",
+        GENERATION,
+        default=(DeviceRef(id="auto"),),
+        min_length=1,
+        max_length=64,
+    )
+    exec_mode: Literal["single"] = setting(
+        "How several devices work together.",
+        GENERATION,
+        default="single",
+        later=("data_parallel", "tensor_parallel"),
+    )
+    precision: Literal["auto", "fp32", "bf16"] = setting(
+        "Of the weights in memory; `auto` on a CPU is bf16 where the CPU has it, else fp32.",
+        GENERATION,
+        default="auto",
+        later=("fp16", "fp8", "int8", "int4"),
+    )
+    kernels: KernelsConfig = Field(default=KernelsConfig(), description="Which implementation computes the model.")
+    load_thread_num: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = setting(
+        "Threads that read the checkpoint; 1 reads in order, for slow shared disks.", NEXT_LOAD, default="auto"
+    )
+    load: LoadConfig = Field(default=LoadConfig(), description="How a load is watched and checked.")
+    kv_cache_ratio: float | None = setting(
+        "Share of the device's KV budget (memory less reserve, foreign use, weights and working memory) this "
+        "model's pool may grow to. Not a share of all memory.",
+        LIVE,
+        default=None,
+        unset="0.75 shared by the models of a device that set neither this nor kv_cache_bytes",
+        gt=0,
+        le=1,
+    )
+    kv_cache_bytes: Size | None = setting(
+        "The same as a size.", LIVE, default=None, unit="bytes", unset="kv_cache_ratio counts"
+    )
+    kv_cache_dtype: Literal["auto", "bf16", "fp32"] = setting(
+        "Number format of the KV memory; `auto` follows precision.",
+        GENERATION,
+        default="auto",
+        later=("fp16", "fp8", "int8"),
+    )
+    max_batch: int = setting("Requests computed together.", LIVE, default=64, unit="requests", ge=1, le=4096)
+    max_queue: int = setting(
+        "Requests that may wait; over it: 503 with Retry-After.", LIVE, default=512, unit="requests", ge=1, le=65536
+    )
+    queue_timeout_ms: Annotated[Millis, Field(ge=1)] = setting(
+        "Longest wait for a place; over it: 503 with Retry-After.", LIVE, default=60_000, unit="ms"
+    )
+    request_timeout_ms: Annotated[Millis, Field(ge=0)] = setting(
+        "Longest time from arrival to the last token; 0 is off.", LIVE, default=0, unit="ms"
+    )
+    max_prompt_len: Tokens | None = setting(
+        "Longest prompt; over it: 400, never a truncation.", LIVE, default=None, unit="tokens", unset="the model's"
+    )
+    max_decode_len: Tokens | None = setting(
+        "Longest answer a request may ask for.", LIVE, default=None, unit="tokens", unset="the model's"
+    )
+    max_model_len: Tokens | None = setting(
+        "Longest prompt and answer together.", LIVE, default=None, unit="tokens", unset="the model's"
+    )
+    prefill_chunk: Tokens | Literal["auto"] = setting(
+        "Prompt tokens computed in one step; `auto` sizes chunks from measured step times.",
+        LIVE,
+        default="auto",
+        unit="tokens",
+    )
+    sampling: SamplingConfig = Field(default=SamplingConfig(), description="Defaults of sampling.")
+    chat_template: PathText | None = setting(
+        "Path of a Jinja template, or a built-in name (chatml).", LIVE, default=None, unset="the model's", path=True
+    )
+    warmup: WarmupConfig = Field(default=WarmupConfig(), description="What happens before it may serve.")
+    reload: ModelReloadConfig = Field(
+        default=ModelReloadConfig(), description="How this model is replaced; what is absent is the document's."
+    )
+
+    @property
+    def path_name(self) -> str:
+        """The last part of the path, without .gguf."""
+        return PurePosixPath(self.model).name.removesuffix(".gguf")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name a request may use, the model's own first, each once."""
+        implicit = (self.path_name,) if self.path_alias and self.path_name else ()
+        return tuple(dict.fromkeys((self.name, *self.aliases, *implicit)))
+
+
+class Document(Section):
+    """The whole document in its full form."""
+
+    api_version: Literal["halogen.dev/v1alpha1"] = setting(
+        "Version of the document's rules.", IDENTITY, default=API_VERSION, alias="apiVersion"
+    )
+    server: ServerConfig = Field(default=ServerConfig(), description="The listeners.")
+    devices: tuple[DeviceConfig, ...] = Field(
+        default=(), description="What may be used of each device; devices not listed are discovered.", max_length=64
+    )
+    reload: ReloadConfig = Field(default=ReloadConfig(), description="How changes are carried out.")
+    allow_empty: bool = setting("Whether a document without models is meant.", LIVE, default=False)
+    models: tuple[ModelConfig, ...] = Field(default=(), description="The models to serve.", max_length=256)
+
+    def model_named(self, name: str) -> ModelConfig | None:
+        """The model whose own name (not alias) is `name`."""
+        return next((model for model in self.models if model.name == name), None)
+
+
+@cache
+def _fields_by_path() -> dict[str, FieldDoc]:
+    return {field.path: field for field in leaf_fields(Document)}
+
+
+def fields() -> Iterator[FieldDoc]:
+    """Every leaf field of the document, in the order of the canonical form."""
+    return iter(_fields_by_path().values())
+
+
+def apply_class(path: str) -> Apply:
+    """The class of a change of `path` (`server.port`, `models[0].kernels.backend`); KeyError if no leaf."""
+    return _fields_by_path()[unindexed(path)].apply

@@ -1,0 +1,131 @@
+"""Spellings of values that are more than a number or a word: sizes, devices, addresses, names.
+
+Each function takes what the document holds and returns the one canonical value, or raises
+ValueError whose text completes the sentence "`field` ...".
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+from typing import Any
+
+SIZE_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+MAX_BYTES = 1 << 53
+
+PRODUCTS = {
+    "ai_max_395": "rocm",
+    "mi300x": "rocm",
+    "rtx_4090": "cuda",
+    "a100": "cuda",
+    "h100": "cuda",
+    "h200": "cuda",
+}
+DEVICE_KINDS = ("cpu", "cuda", "rocm", *PRODUCTS)
+BUILT_IN_TEMPLATES = ("chatml",)
+
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[A-Za-z]*)", re.ASCII)
+_DEVICE = re.compile(r"(?P<kind>[a-z][a-z0-9_]*)(?::(?P<index>0|[1-9]\d{0,3}))?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
+_SOCKET_PATH_BYTES = 107  # sun_path holds 108 with the closing NUL
+
+
+def size_bytes(value: Any) -> Any:
+    """`70GiB`, `1.5 MiB` or a plain count of bytes -> bytes."""
+    if not isinstance(value, str):
+        return value
+    found = _SIZE.fullmatch(value)
+    unit = found["unit"] if found else ""
+    if not found or unit not in SIZE_UNITS:
+        like = difflib.get_close_matches(unit, SIZE_UNITS, n=1, cutoff=0.3) or ["GiB"]
+        raise ValueError(f"must be a size such as 70{like[0]}, found {value!r}; units are {', '.join(SIZE_UNITS)}")
+    whole, _, fraction = found["number"].partition(".")
+    scale = 10 ** len(fraction)
+    if len(whole) + len(fraction) > 20:
+        raise ValueError(f"must be a size below 8 PiB, found {value!r}")
+    return int(whole + fraction) * SIZE_UNITS[unit] // scale
+
+
+def size_text(size: int) -> str | int:
+    """The shortest exact spelling: `70GiB`, or plain bytes where no unit divides it."""
+    for unit, factor in reversed(SIZE_UNITS.items()):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return size
+
+
+def device_id(value: Any, *, auto: bool) -> Any:
+    """`cpu` -> `cpu:0`; `auto` passes where it is allowed."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if auto and text == "auto":
+        return text
+    found = _DEVICE.fullmatch(text)
+    if found and found["kind"] in DEVICE_KINDS:
+        return f"{found['kind']}:{found['index'] or 0}"
+    known = (*(("auto",) if auto else ()), *DEVICE_KINDS)
+    close = difflib.get_close_matches(text.partition(":")[0].lower(), known, n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"names no known device: {value!r}{meant} Kinds are {', '.join(known)}, with :N for the N-th")
+
+
+def device_entries(value: Any) -> Any:
+    """Every spelling of `device` -> a tuple of {id, weight}."""
+    if isinstance(value, str):
+        parts: list[Any] = [part.strip() for part in value.split(",")]
+    elif isinstance(value, dict):
+        parts = [value]
+    elif isinstance(value, (list, tuple)):
+        parts = list(value)
+    else:
+        return value
+    if not parts:
+        raise ValueError("must name a device; an empty list names none")
+    return tuple({"id": part} if isinstance(part, str) else part for part in parts)
+
+
+def admin_address(value: Any) -> Any:
+    """`unix:/absolute/path`. A TCP address is the parser's business: it is not available yet."""
+    if not isinstance(value, str):
+        return value
+    path = value.removeprefix("unix:")
+    if not value.startswith("unix:"):
+        raise ValueError(f"must be unix: and an absolute path, found {value!r}")
+    if not path.startswith("/"):
+        raise ValueError(f"must be an absolute path after unix:, found {path!r}")
+    if len(path.encode()) > _SOCKET_PATH_BYTES:
+        raise ValueError(f"is {len(path.encode())} bytes long; a socket's path may have {_SOCKET_PATH_BYTES}")
+    return value
+
+
+def model_name(value: Any) -> Any:
+    """Names and aliases: what clients put in `model`, also a metric's label and part of a URL."""
+    if isinstance(value, str) and not _NAME.fullmatch(value):
+        raise ValueError(
+            f"must be 1 to 128 letters, digits or ._:/@+- and start with a letter or digit, found {value!r}"
+        )
+    return value
+
+
+def host_address(value: Any) -> Any:
+    """An address to bind or a host name; ports and brackets do not belong here."""
+    if not isinstance(value, str):
+        return value
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        if not re.fullmatch(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*", value) or re.fullmatch(r"[\d.]+", value):
+            raise ValueError(f"must be an IP address or a host name without a port, found {value!r}") from None
+    return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
