@@ -71,22 +71,30 @@ class Tokenizer:
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """`add_special`: begin (and end) with BOS (EOS) where the model wants it. `parse_special`:
         control tokens written in `text` become those tokens; otherwise they are plain text."""
-        return self.encode_parts(self.control.split(text) if parse_special else [text], add_special=add_special)
-
-    def encode_parts(self, parts: Sequence[Part], *, add_special: bool) -> list[int]:
-        """Encodes texts as plain text and takes ids as they are. With `add_special` a BOS that the
-        parts already begin with is not doubled."""
         vocabulary = self.vocabulary
+        ids = self._encode_parts(self.control.split(text) if parse_special else [text])
+        if add_special and vocabulary.add_bos and vocabulary.bos_id is not None:
+            ids.insert(0, vocabulary.bos_id)
+        if add_special and vocabulary.add_eos and vocabulary.eos_id is not None:
+            ids.append(vocabulary.eos_id)
+        return ids
+
+    def encode_prompt(self, parts: Sequence[Part]) -> list[int]:
+        """Ids to generate from: texts as plain text and ids as they are, after a BOS where the model
+        wants one and the parts do not begin with it already. No EOS: the prompt goes on."""
+        bos = self.vocabulary.bos_id
+        if self.vocabulary.add_bos and bos is not None and list(parts[:1]) != [bos]:
+            parts = [bos, *parts]
+        return self._encode_parts(parts)
+
+    def _encode_parts(self, parts: Sequence[Part]) -> list[int]:
         ids: list[int] = []
         for part in parts:
             if isinstance(part, int):
                 ids.append(part)
             elif part:
-                ids.extend(self._engine.encode(part, add_special_tokens=False).ids)
-        if add_special and vocabulary.add_bos and vocabulary.bos_id is not None and ids[:1] != [vocabulary.bos_id]:
-            ids.insert(0, vocabulary.bos_id)
-        if add_special and vocabulary.add_eos and vocabulary.eos_id is not None:
-            ids.append(vocabulary.eos_id)
+                # The batch call, unlike the single one, lets other threads run meanwhile.
+                ids.extend(self._engine.encode_batch_fast([part], add_special_tokens=False)[0].ids)
         return ids
 
 
@@ -136,14 +144,13 @@ def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
         for text, kind, score in zip(vocabulary.tokens, vocabulary.types, vocabulary.scores, strict=True)
         if kind in (TokenType.NORMAL, TokenType.USER_DEFINED)
     }
-    ranked: list[tuple[float, str, str]] = []
-    for text, score in mergeable.items():
-        for cut in range(1, len(text)):
-            left, right = text[:cut], text[cut:]
-            if left in mergeable and right in mergeable:
-                ranked.append((score, left, right))
-    ranked.sort(key=lambda merge: -merge[0])
-    return [(left, right) for _, left, right in ranked]
+    best_first = sorted(mergeable, key=mergeable.__getitem__, reverse=True)
+    return [
+        (text[:cut], text[cut:])
+        for text in best_first
+        for cut in range(1, len(text))
+        if text[:cut] in mergeable and text[cut:] in mergeable
+    ]
 
 
 def _add_user_defined(engine: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
