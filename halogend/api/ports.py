@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from halogend.control.receipts import Receipt
-from halogend.control.requests import InferenceRequest
+from halogend.control.requests import InferenceRequest, ServedModel
 from halogend.wire.messages import TextEvent
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """One model of the active document. `state` is snake_case (`serving`, `loading`, `failed`, ...);
-    `generation` is 0 and the lengths (tokens) are None while no generation has come up yet.
-    `created` is the epoch second the serving generation came up."""
-
-    name: str
-    aliases: tuple[str, ...]
-    generation: int
-    state: str
-    created: int
-    has_chat_template: bool
-    max_model_len: int | None = None
-    max_prompt_len: int | None = None
-    max_decode_len: int | None = None
 
 
 class Answer(Protocol):

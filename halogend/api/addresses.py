@@ -1,0 +1,161 @@
+"""Where a listener listens, and getting hold of the socket.
+
+Never shares a busy port (SO_REUSEPORT would hide it), never takes a unix path from a daemon that
+answers, and says in the error what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from halogend.config.codes import Code
+
+BACKLOG = 2048
+_UNIX_PATH_BYTES = 107
+_UNIX_MODE = 0o660
+
+
+class ListenError(Exception):
+    """An address that cannot be had. `code` is what `halogend explain` knows more about."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """`host`: a name, an IPv4 or IPv6 address; `port` 0 takes a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    path: Path
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+
+Address = TcpAddress | UnixAddress
+
+
+def bind(address: Address) -> list[socket.socket]:
+    """Sockets bound to the address, one for each of the IP addresses a name stands for.
+
+    A unix socket listens already (that is how a second daemon sees that it is alive); TCP sockets
+    do not yet. Raises ListenError.
+    """
+    if isinstance(address, UnixAddress):
+        return [_bind_unix(address.path)]
+    return _bind_tcp(address)
+
+
+def listen(sockets: list[socket.socket], address: Address) -> None:
+    """Raises ListenError when another program began to listen since `bind`."""
+    for sock in sockets:
+        try:
+            sock.listen(BACKLOG)
+        except OSError as error:
+            raise _tcp_error(address, error) from error
+
+
+# --- TCP ----------------------------------------------------------------------------------------
+
+
+def _bind_tcp(address: TcpAddress) -> list[socket.socket]:
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        message = f"{address}: the host name `{address.host}` does not resolve; take an address such as 127.0.0.1"
+        raise ListenError(Code.LISTENER_ADDRESS, message) from error
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, where in dict.fromkeys(found):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # past connections in TIME_WAIT do not matter
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address.host != "::"))
+            sock.bind(where)
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise _tcp_error(address, error) from error
+    return sockets
+
+
+def _tcp_error(address: Address, error: OSError) -> ListenError:
+    if error.errno == errno.EADDRINUSE:
+        text = "another program listens there; find it with `ss -ltnp`, end it, or choose another `port`"
+        return ListenError(Code.PORT_BUSY, f"{address}: {text}")
+    if error.errno == errno.EADDRNOTAVAIL:
+        text = "no interface of this machine has this address; take one `ip addr` shows, 127.0.0.1 or 0.0.0.0"
+    elif error.errno in {errno.EACCES, errno.EPERM}:
+        text = "this user may not listen there; take a port of 1024 or above, or give the daemon CAP_NET_BIND_SERVICE"
+    else:
+        text = error.strerror or str(error)
+    return ListenError(Code.LISTENER_ADDRESS, f"{address}: {text}")
+
+
+# --- unix sockets ---------------------------------------------------------------------------------
+
+
+def _bind_unix(path: Path) -> socket.socket:
+    """Bound under another name and renamed into place: the path is never without its rights, never
+    half made, and a stale socket is replaced in one step."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    if len(os.fsencode(beside)) > _UNIX_PATH_BYTES:
+        raise _unix_error(path, f"the path is too long for a unix socket (at most {_UNIX_PATH_BYTES} bytes)")
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _refuse_occupied(path)
+        beside.unlink(missing_ok=True)
+        sock.bind(os.fspath(beside))
+        beside.chmod(_UNIX_MODE)
+        sock.listen(BACKLOG)
+        beside.rename(path)
+    except OSError as error:
+        sock.close()
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise _unix_error(path, error.strerror or str(error)) from error
+    except ListenError:
+        sock.close()
+        raise
+    return sock
+
+
+def _refuse_occupied(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise _unix_error(path, "there is a file that is no socket; move it away")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            return  # stale: its daemon is gone
+        except TimeoutError as error:
+            raise _unix_error(path, "another daemon holds it and does not accept; end it first") from error
+    raise _unix_error(path, "another daemon answers there; end it first")
+
+
+def _unix_error(path: Path, text: str) -> ListenError:
+    return ListenError(Code.ADMIN_SOCKET, f"unix:{path}: {text}, or name another path in `server.admin`")

@@ -1,0 +1,191 @@
+"""One client connection: uvicorn's HTTP/1.1 protocol with the bounds it lacks.
+
+* A peer that takes no byte for `unread_s` while we have some for it is cut. The transport's own
+  buffer is kept at nothing, so a sender waits as soon as the kernel's is full.
+* A request's head must be complete `head_s` after the connection or its first byte.
+* Errors below HTTP have the shape of all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import Any
+
+import h11
+import msgspec
+import structlog
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from halogend.api.errors import body_of
+from halogend.control.requests import RequestError
+
+log = structlog.get_logger(__name__)
+
+_CLOSE = (b"connection", b"close")
+_PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_READ_AHEAD_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Seconds and bytes one connection may take."""
+
+    idle_s: int = 300  # between two requests
+    head_s: float = 60.0
+    unread_s: float = 60.0
+    head_bytes: int = 64 << 10
+
+
+class Connections(ServerState):
+    """What the connections of one listener share. `on_lost` is called when one is gone."""
+
+    def __init__(self, limits: ConnectionLimits, on_lost: Callable[[], None]) -> None:
+        super().__init__()
+        self.limits = limits
+        self.on_lost = on_lost
+        self._dated_at = 0
+
+    def refresh_date(self) -> None:
+        """The Date header, made anew at most once a second."""
+        now = int(time.time())
+        if now != self._dated_at:
+            self._dated_at = now
+            self.default_headers = [(b"date", formatdate(now, usegmt=True).encode())]
+
+
+class Connection(H11Protocol):
+    """Single writer: the event loop."""
+
+    def __init__(self, config: Config, connections: Connections) -> None:
+        super().__init__(config=config, server_state=connections, app_state={})
+        self._shared = connections
+        self._limits = connections.limits
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
+
+    # --- the life of a connection -------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)
+        peer = _peer(transport)
+        if peer is not None:
+            self.app_state = {"peer": peer}
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        self._shared.refresh_date()
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._answering():
+            self._cancel_head_timer()
+            self._read_on_behind_request()
+        else:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_head_timer()
+        self._cancel_unread_timer()
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._shared.on_lost()
+
+    def shutdown(self) -> None:
+        """Closes when idle; else after the response that runs, which says so if it still can."""
+        if self.transport.is_closing():
+            return
+        if self._answering():
+            self.cycle.default_headers = [*self.cycle.default_headers, _CLOSE]
+        super().shutdown()
+
+    def abort(self) -> None:
+        self.transport.abort()
+
+    # --- a peer that sends nothing --------------------------------------------------------------
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self._limits.head_s, self._give_up_on_head)
+
+    def _cancel_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up_on_head(self) -> None:
+        self._head_timer = None
+        self.abort()
+
+    def _read_on_behind_request(self) -> None:
+        """Bytes behind a complete request make uvicorn stop reading, and then it would not see the
+        peer leave."""
+        behind, _ = self.conn.trailing_data
+        if not self.cycle.more_body and self.flow.read_paused and len(behind) < _READ_AHEAD_BYTES:
+            self.flow.resume_reading()
+
+    # --- a peer that reads nothing --------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reading()
+
+    def resume_writing(self) -> None:
+        self._cancel_unread_timer()
+        super().resume_writing()
+
+    def _watch_reading(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._unread_timer = self.loop.call_later(self._limits.unread_s, self._check_reading, unread)
+
+    def _check_reading(self, unread_before: int) -> None:
+        self._unread_timer = None
+        if self.transport.get_write_buffer_size() < unread_before:
+            self._watch_reading()
+            return
+        log.info("client_cut", reason="took no byte", seconds=self._limits.unread_s, peer=self.client)
+        self.abort()
+
+    def _cancel_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    # --- errors below HTTP ------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """Called by uvicorn for what is not HTTP/1.1."""
+        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self.abort()  # in the middle of an answer there is no room for another
+            return
+        error = RequestError("bad_http", "The request is not valid HTTP/1.1, or its head is too large.")
+        body = msgspec.json.encode(body_of(error))
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            _CLOSE,
+        ]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def _peer(transport: asyncio.Transport) -> str | None:
+    """`uid:N` of the process at the other end of a unix socket, as the kernel vouches."""
+    sock: Any = transport.get_extra_info("socket")
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+    _, uid, _ = _PEER_CREDENTIALS.unpack(credentials)
+    return f"uid:{uid}"

@@ -1,0 +1,141 @@
+"""A socket that serves an ASGI application: bound, serving, draining, closed, each when told.
+
+uvicorn's protocol and configuration carry HTTP; its server is not used, because that one captures
+signals, waits for open streams by itself and takes the application down with the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from pathlib import Path
+
+import structlog
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+
+from halogend.api.addresses import Address, TcpAddress, UnixAddress, bind, listen
+from halogend.api.connection import Connection, ConnectionLimits, Connections
+
+log = structlog.get_logger(__name__)
+
+_ABORT_GRACE_S = 1.0
+
+
+class Listener:
+    """`bind`, then `serve`, then `stop_accepting`, then `close`; any later call may come early.
+
+    Single writer: the daemon. Belongs to the event loop in which `serve` is called.
+    """
+
+    def __init__(self, app: ASGIApp, address: Address, limits: ConnectionLimits | None = None) -> None:
+        limits = limits or ConnectionLimits()
+        self._address = address
+        self._config = _config(app, limits)
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
+        self._file: tuple[int, int] | None = None  # device and inode of our unix socket
+        self._quiet = asyncio.Event()
+        self._connections = Connections(limits, self._note_lost)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; the real port once bound."""
+        if isinstance(self._address, TcpAddress) and self._sockets:
+            return TcpAddress(self._address.host, self._sockets[0].getsockname()[1])
+        return self._address
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._connections.connections)
+
+    def bind(self) -> None:
+        """Takes the address. Raises ListenError, which names it and a remedy."""
+        self._sockets = bind(self._address)
+        if isinstance(self._address, UnixAddress):
+            self._file = _identity(self._address.path)
+
+    async def serve(self) -> None:
+        """Accepts connections from now on; returns at once. Raises ListenError."""
+        listen(self._sockets, self._address)
+        if not self._config.loaded:
+            self._config.load()
+        loop = asyncio.get_running_loop()
+        for sock in self._sockets:
+            server = await loop.create_server(lambda: Connection(self._config, self._connections), sock=sock)
+            self._servers.append(server)
+        log.info("listening", address=str(self.address))
+
+    def stop_accepting(self) -> None:
+        """No new connection; idle ones close, responses that run go on and close theirs. Idempotent."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for sock in self._sockets:
+            sock.close()
+        self._sockets.clear()
+        self._remove_file()
+        for connection in self._all():
+            connection.shutdown()
+
+    async def close(self, deadline_s: float) -> None:
+        """Waits up to `deadline_s` for what runs, then cuts it. Idempotent."""
+        self.stop_accepting()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                await self._until_quiet()
+        left = self._all()
+        if left:
+            log.warning("connections_cut", address=str(self._address), count=len(left))
+        for connection in left:
+            connection.abort()
+        tasks = set(self._connections.tasks)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_ABORT_GRACE_S)
+        for task in self._connections.tasks:
+            task.cancel()
+
+    async def _until_quiet(self) -> None:
+        while self._connections.connections:
+            self._quiet.clear()
+            await self._quiet.wait()
+
+    def _note_lost(self) -> None:
+        if not self._connections.connections:
+            self._quiet.set()
+
+    def _all(self) -> list[Connection]:
+        return [each for each in self._connections.connections if isinstance(each, Connection)]
+
+    def _remove_file(self) -> None:
+        """Only if the file is still ours: a newer daemon may have replaced it."""
+        if isinstance(self._address, UnixAddress) and self._file is not None:
+            with contextlib.suppress(OSError):
+                if _identity(self._address.path) == self._file:
+                    self._address.path.unlink()
+            self._file = None
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
+def _config(app: ASGIApp, limits: ConnectionLimits) -> Config:
+    """uvicorn's settings, all stated: nothing is taken from the environment or from extras."""
+    return Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        workers=1,
+        forwarded_allow_ips="",
+        timeout_keep_alive=limits.idle_s,
+        h11_max_incomplete_event_size=limits.head_bytes,
+    )

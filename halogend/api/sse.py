@@ -1,0 +1,134 @@
+"""An answer as a stream of server-sent events.
+
+Status and headers wait for the first token, so that an early failure keeps its true status; after
+`keep_alive_s` of silence the stream begins anyway, with a comment, and a later failure is an event.
+
+    data: {chunk}  ...  data: [DONE]          or, after the first byte,   data: {"error": ...}  and the end
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from halogend.api.bodies import ClientGoneError
+from halogend.api.errors import body_of, response_to
+from halogend.api.exchange import Exchange, unfinished, until_gone
+from halogend.control.requests import RequestError
+from halogend.wire.messages import Delta, Finished
+
+log = structlog.get_logger(__name__)
+
+_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # proxies that gather output would hold tokens back
+}
+_KEEP_ALIVE = b": keep-alive\n\n"
+_DONE = b"data: [DONE]\n\n"
+
+
+class ChunkShape(Protocol):
+    """How a route writes an answer in chunks."""
+
+    def opening(self, model: str) -> Iterable[dict[str, Any]]: ...
+    def delta(self, model: str, text: str) -> Iterable[dict[str, Any]]: ...
+    def closing(self, model: str, finished: Finished) -> Iterable[dict[str, Any]]: ...
+
+
+class EventStream:
+    """An ASGI response. Ends in [DONE], an error event, or with the client's leaving."""
+
+    def __init__(self, exchange: Exchange, shape: ChunkShape, headers: dict[str, str], keep_alive_s: float) -> None:
+        self._exchange = exchange
+        self._shape = shape
+        self._headers = {**_HEADERS, **headers}
+        self._keep_alive_s = keep_alive_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await until_gone(receive, self._run(_Writer(send, self._headers)))
+        except ClientGoneError:
+            log.debug("client_gone", model=self._exchange.model)
+
+    async def _run(self, writer: _Writer) -> None:
+        ticker = asyncio.create_task(writer.tick(self._keep_alive_s))
+        failure: RequestError | None = None
+        try:
+            async with aclosing(self._exchange.events()) as events:
+                await self._write_all(events, writer)
+        except RequestError as error:
+            failure = error
+        finally:
+            ticker.cancel()
+            await asyncio.gather(ticker, return_exceptions=True)
+        await (writer.end() if failure is None else writer.fail(failure))
+
+    async def _write_all(self, events: AsyncGenerator[Delta | Finished, None], writer: _Writer) -> None:
+        opened = ended = False
+        async for event in events:
+            model = self._exchange.model
+            if not opened:
+                opened = True
+                await writer.write(self._shape.opening(model))
+            if isinstance(event, Finished):
+                ended = True
+                await writer.write(self._shape.closing(model, event))
+            elif event.text:
+                await writer.write(self._shape.delta(model, event.text))
+        if not ended:
+            raise unfinished(self._exchange)
+
+
+class _Writer:
+    """One response. The stream and the ticker both write; the lock keeps their events whole."""
+
+    def __init__(self, send: Send, headers: dict[str, str]) -> None:
+        self._send = send
+        self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+        self._lock = asyncio.Lock()
+        self._started = False
+        self._loop = asyncio.get_running_loop()
+        self._wrote_at = self._loop.time()
+
+    async def write(self, chunks: Iterable[dict[str, Any]]) -> None:
+        data = b"".join(b"data: " + msgspec.json.encode(chunk) + b"\n\n" for chunk in chunks)
+        if data:
+            await self._put(data)
+
+    async def tick(self, every_s: float) -> None:
+        """Writes a comment after each `every_s` without a byte, for ever."""
+        while True:
+            rest = self._wrote_at + every_s - self._loop.time()
+            if rest > 0:
+                await asyncio.sleep(rest)
+            else:
+                await self._put(_KEEP_ALIVE)
+
+    async def end(self) -> None:
+        await self._put(_DONE, last=True)
+
+    async def fail(self, error: RequestError) -> None:
+        """The true status while nothing was sent; an event in the stream afterwards."""
+        if not self._started:
+            await response_to(error)({"type": "http"}, _nothing, self._send)
+            return
+        await self._put(b"data: " + msgspec.json.encode(body_of(error)) + b"\n\n", last=True)
+
+    async def _put(self, data: bytes, *, last: bool = False) -> None:
+        async with self._lock:
+            if not self._started:
+                self._started = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+            self._wrote_at = self._loop.time()
+
+
+async def _nothing() -> dict[str, Any]:
+    return {"type": "http.disconnect"}
