@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import BinaryIO
 
-from halogend.checkpoint.errors import FILE_UNREADABLE, HEADER_BROKEN, CheckpointError
+from halogend.checkpoint.errors import FILE_UNREADABLE, KEY_INVALID, TRUNCATED, CheckpointError
 
 MAX_HEADER_BYTES = 256 << 20  # 40 times what a vocabulary of 262k strings takes
 _FIRST_READ_BYTES = 1 << 20
@@ -50,7 +50,10 @@ class Cursor:
         return self.file_size - self._start - self.position
 
     def broken(self, what: str) -> CheckpointError:
-        return CheckpointError(HEADER_BROKEN, f"{self.path}: {what} (at byte {self._start + self.position})")
+        return CheckpointError(KEY_INVALID, f"{self.path}: {what} (at byte {self._start + self.position})")
+
+    def truncated(self, what: str) -> CheckpointError:
+        return CheckpointError(TRUNCATED, f"{self.path}: {what} (at byte {self._start + self.position})")
 
     def require(self, count: int, what: str) -> None:
         """Makes `count` bytes after the position present in `data`."""
@@ -58,7 +61,7 @@ class Cursor:
         if end <= len(self.data):
             return
         if count > self.remaining:
-            raise self.broken(f"the file ends inside {what}: {count} bytes wanted, {max(self.remaining, 0)} left")
+            raise self.truncated(f"the file ends inside {what}: {count} bytes wanted, {max(self.remaining, 0)} left")
         if end > MAX_HEADER_BYTES:
             raise self.broken(f"{what} reaches past the largest header accepted, {MAX_HEADER_BYTES} bytes")
         target = max(end, min(2 * len(self.data), MAX_HEADER_BYTES), _FIRST_READ_BYTES)
@@ -71,7 +74,7 @@ class Cursor:
         except OSError as error:
             raise CheckpointError(FILE_UNREADABLE, f"{self.path}: cannot be read: {error.strerror}") from error
         if len(self.data) < end:  # truncated by somebody since its size was taken
-            raise self.broken(f"the file ends inside {what}")
+            raise self.truncated(f"the file ends inside {what}")
 
     def unpack(self, layout: struct.Struct, what: str) -> tuple[int | float | bool, ...]:
         self.require(layout.size, what)

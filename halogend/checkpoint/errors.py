@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-FILE_UNREADABLE = "HCK-1001"  # missing, no permission, a directory where a file is wanted, I/O error
-FORMAT_UNKNOWN = "HCK-1002"  # no known magic bytes
-FORMAT_CONTRADICTION = "HCK-1003"  # load_format says one thing, the magic bytes another
-FORMAT_UNAVAILABLE = "HCK-1004"  # a known format or format version that this build does not read
-HEADER_BROKEN = "HCK-1005"  # truncated, or a count, length or value that cannot be
-KEY_MISSING = "HCK-1006"  # a metadata key that the model needs is not there
-KEY_INVALID = "HCK-1007"  # a metadata key has the wrong type or an impossible value
-TENSOR_INVALID = "HCK-1008"  # a table entry is past the end, overlaps, is duplicate or of unknown type
-TENSORS_MISMATCH = "HCK-1009"  # tensors are missing, surplus or of a shape the geometry does not give
-ARCHITECTURE_UNSUPPORTED = "HCK-1010"
-TOKENIZER_UNSUPPORTED = "HCK-1011"
+FORMAT_UNKNOWN = "HCK-1001"  # no magic bytes of a format that this release reads
+FORMAT_CONTRADICTION = "HCK-1002"  # load_format says one thing, the magic bytes another
+TRUNCATED = "HCK-1003"  # shorter than its header says
+KEY_INVALID = "HCK-1004"  # a metadata key is missing, of the wrong type or of an impossible value
+ARCHITECTURE_UNSUPPORTED = "HCK-1005"
+TYPE_UNSUPPORTED = "HCK-1006"  # a tensor's storage type
+TENSOR_MISSING = "HCK-1007"
+TENSOR_MISMATCH = "HCK-1008"  # surplus, or of a shape that the geometry does not give
+TOKENIZER_INVALID = "HCK-1009"  # broken, or of a kind that is not supported
+FILE_UNREADABLE = "HCK-1010"  # missing, no permission, a directory where a file is wanted, I/O error
+INDEX_INVALID = "HCK-1011"  # the tensor table: overlaps, duplicates, misplaced entries
+VERSION_UNSUPPORTED = "HCK-1012"  # version or byte order of the format
+SPLIT_UNSUPPORTED = "HCK-1013"  # one of several parts
 
 ALL_CODES = (
-    FILE_UNREADABLE,
     FORMAT_UNKNOWN,
     FORMAT_CONTRADICTION,
-    FORMAT_UNAVAILABLE,
-    HEADER_BROKEN,
-    KEY_MISSING,
+    TRUNCATED,
     KEY_INVALID,
-    TENSOR_INVALID,
-    TENSORS_MISMATCH,
     ARCHITECTURE_UNSUPPORTED,
-    TOKENIZER_UNSUPPORTED,
+    TYPE_UNSUPPORTED,
+    TENSOR_MISSING,
+    TENSOR_MISMATCH,
+    TOKENIZER_INVALID,
+    FILE_UNREADABLE,
+    INDEX_INVALID,
+    VERSION_UNSUPPORTED,
+    SPLIT_UNSUPPORTED,
 )
 
 

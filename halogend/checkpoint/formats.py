@@ -8,7 +8,6 @@ from halogend.checkpoint.cursor import open_regular
 from halogend.checkpoint.errors import (
     FILE_UNREADABLE,
     FORMAT_CONTRADICTION,
-    FORMAT_UNAVAILABLE,
     FORMAT_UNKNOWN,
     CheckpointError,
 )
@@ -51,5 +50,5 @@ def resolve_format(path: str | Path, load_format: str) -> str:
             FORMAT_CONTRADICTION, f"{path}: is a {found} checkpoint, but load_format says {load_format}"
         )
     if found not in AVAILABLE:
-        raise CheckpointError(FORMAT_UNAVAILABLE, f"{path}: {found} checkpoints are not available yet; use a GGUF file")
+        raise CheckpointError(FORMAT_UNKNOWN, f"{path}: {found} checkpoints are not available yet; use a GGUF file")
     return found

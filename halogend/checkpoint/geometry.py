@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from halogend.checkpoint import keys
-from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, TENSORS_MISMATCH, CheckpointError
+from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, TENSOR_MISSING, CheckpointError
 from halogend.checkpoint.gguf import GgufHeader
 
 _GEMMA3_LOCAL_ROPE_BASE = 10_000.0  # in the architecture's definition, not in the file
@@ -100,7 +100,7 @@ def read_geometry(header: GgufHeader) -> Geometry:
     attention = read_attention(header, sizes)
     embedding = header.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
-        raise CheckpointError(TENSORS_MISMATCH, f"{header.path}: tensor 'token_embd.weight' is missing or no matrix")
+        raise CheckpointError(TENSOR_MISSING, f"{header.path}: tensor 'token_embd.weight' is missing or no matrix")
     return Geometry(
         architecture=architecture,
         layers=sizes.layers,

@@ -15,11 +15,13 @@ from types import MappingProxyType
 
 from halogend.checkpoint.cursor import Cursor, open_regular
 from halogend.checkpoint.errors import (
-    FORMAT_UNAVAILABLE,
     FORMAT_UNKNOWN,
+    INDEX_INVALID,
     KEY_INVALID,
-    KEY_MISSING,
-    TENSOR_INVALID,
+    SPLIT_UNSUPPORTED,
+    TRUNCATED,
+    TYPE_UNSUPPORTED,
+    VERSION_UNSUPPORTED,
     CheckpointError,
 )
 from halogend.checkpoint.gguf_types import GGML_TYPES, VALUE_TYPES, GgmlType, ValueType
@@ -116,7 +118,7 @@ class GgufHeader:
     def _array(self, key: str) -> tuple[Scalar, ...] | ArrayRef:
         value = self.metadata.get(key)
         if value is None:
-            raise CheckpointError(KEY_MISSING, f"{self.path}: metadata key {key!r} is missing")
+            raise CheckpointError(KEY_INVALID, f"{self.path}: metadata key {key!r} is missing")
         if not isinstance(value, tuple | ArrayRef):
             raise self._wrong(key, "an array")
         return value
@@ -141,6 +143,7 @@ def read_header(path: str | Path) -> GgufHeader:
         _check_count(cursor, key_count, _MIN_KEY_BYTES, "metadata keys")
         metadata = _read_metadata(cursor, key_count)
         alignment = _alignment(path, metadata)
+        _refuse_parts(path, metadata)
         entries = [_read_tensor(cursor) for _ in range(tensor_count)]
         header_end = cursor.position
         data_offset = -(-header_end // alignment) * alignment
@@ -172,14 +175,14 @@ def _read_version(cursor: Cursor) -> int:
         return version
     if int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS:
         raise CheckpointError(
-            FORMAT_UNAVAILABLE, f"{path}: is a big-endian GGUF file; only little-endian ones are read"
+            VERSION_UNSUPPORTED, f"{path}: is a big-endian GGUF file; only little-endian ones are read"
         )
-    raise CheckpointError(FORMAT_UNAVAILABLE, f"{path}: is GGUF version {version}; versions 2 and 3 are read")
+    raise CheckpointError(VERSION_UNSUPPORTED, f"{path}: is GGUF version {version}; versions 2 and 3 are read")
 
 
 def _check_count(cursor: Cursor, count: int, min_bytes: int, what: str) -> None:
     if count * min_bytes > cursor.remaining:
-        raise cursor.broken(f"the header claims {count} {what}, more than the file has room for")
+        raise cursor.truncated(f"the header claims {count} {what}, more than the file has room for")
 
 
 def _read_metadata(cursor: Cursor, count: int) -> dict[str, Value]:
@@ -216,7 +219,7 @@ def _read_array(cursor: Cursor, key: str) -> tuple[Scalar, ...] | ArrayRef:
         raise cursor.broken(f"{what} is an array of arrays, which is not supported")
     element_bytes = struct.calcsize("<" + kind.format_char) or 8
     if count * element_bytes > cursor.remaining:
-        raise cursor.broken(f"{what} claims {count} elements, more than the file has room for")
+        raise cursor.truncated(f"{what} claims {count} elements, more than the file has room for")
     if count <= _EAGER_COUNT:
         return tuple(_read_scalar(cursor, kind, key) for _ in range(count))
     start = cursor.position
@@ -234,10 +237,16 @@ def _alignment(path: Path, metadata: Mapping[str, Value]) -> int:
     return value
 
 
+def _refuse_parts(path: Path, metadata: Mapping[str, Value]) -> None:
+    parts = metadata.get("split.count", 0)
+    if not isinstance(parts, int) or parts > 1:
+        raise CheckpointError(SPLIT_UNSUPPORTED, f"{path}: is one of {parts} parts ('split.count'); merge them first")
+
+
 def _architecture(path: Path, metadata: Mapping[str, Value]) -> str:
     value = metadata.get("general.architecture")
     if value is None:
-        raise CheckpointError(KEY_MISSING, f"{path}: metadata key 'general.architecture' is missing")
+        raise CheckpointError(KEY_INVALID, f"{path}: metadata key 'general.architecture' is missing")
     if not isinstance(value, str):
         raise CheckpointError(KEY_INVALID, f"{path}: metadata key 'general.architecture' is no string")
     return value
@@ -253,7 +262,7 @@ def _read_tensor(cursor: Cursor) -> TensorInfo:
     reversed_shape = [cursor.u64(f"the shape of {what}") for _ in range(dimensions)]
     kind = GGML_TYPES.get(number := cursor.u32(f"the type of {what}"))
     if kind is None:
-        raise _bad_tensor(cursor.path, name, f"has the unknown type {number}")
+        raise _bad_tensor(cursor.path, name, f"has the unknown type {number}", TYPE_UNSUPPORTED)
     if min(reversed_shape) == 0:
         raise _bad_tensor(cursor.path, name, "has a dimension of 0")
     if reversed_shape[0] % kind.block_elements:
@@ -277,7 +286,7 @@ def _place_tensors(
         placed = TensorInfo(entry.name, entry.shape, entry.type, data_offset + entry.offset, entry.nbytes)
         if placed.offset + placed.nbytes > file_size:
             end = placed.offset + placed.nbytes
-            raise _bad_tensor(path, entry.name, f"ends at byte {end}, the file at {file_size}: is it truncated?")
+            raise _bad_tensor(path, entry.name, f"ends at byte {end}, the file at {file_size}", TRUNCATED)
         tensors[entry.name] = placed
     last: TensorInfo | None = None
     for tensor in sorted(tensors.values(), key=lambda info: info.offset):
@@ -287,8 +296,8 @@ def _place_tensors(
     return tensors
 
 
-def _bad_tensor(path: Path, name: str, what: str) -> CheckpointError:
-    return CheckpointError(TENSOR_INVALID, f"{path}: tensor {name!r} {what}")
+def _bad_tensor(path: Path, name: str, what: str, code: str = INDEX_INVALID) -> CheckpointError:
+    return CheckpointError(code, f"{path}: tensor {name!r} {what}")
 
 
 def _product(shape: tuple[int, ...]) -> int:

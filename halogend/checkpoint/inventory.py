@@ -6,7 +6,7 @@ loaded: a surplus bias that is left out gives a model that answers nonsense.
 
 from __future__ import annotations
 
-from halogend.checkpoint.errors import TENSORS_MISMATCH, CheckpointError
+from halogend.checkpoint.errors import TENSOR_MISMATCH, TENSOR_MISSING, CheckpointError
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.gguf import GgufHeader
 
@@ -33,7 +33,7 @@ def check_tensors(header: GgufHeader, geometry: Geometry) -> None:
     for name, shape in expected.items():
         tensor = header.tensors.get(name)
         if tensor is None:
-            raise _mismatch(header, f"tensor {name!r} is missing")
+            raise CheckpointError(TENSOR_MISSING, f"{header.path}: tensor {name!r} is missing")
         if tensor.shape != shape:
             raise _mismatch(header, f"tensor {name!r} has shape {tensor.shape}; the metadata gives {shape}")
     for name in header.tensors:
@@ -61,4 +61,4 @@ def _layer_tensors(g: Geometry) -> dict[str, Shape]:
 
 
 def _mismatch(header: GgufHeader, what: str) -> CheckpointError:
-    return CheckpointError(TENSORS_MISMATCH, f"{header.path}: {what}")
+    return CheckpointError(TENSOR_MISMATCH, f"{header.path}: {what}")

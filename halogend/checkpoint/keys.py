@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from halogend.checkpoint.errors import KEY_INVALID, KEY_MISSING, CheckpointError
+from halogend.checkpoint.errors import KEY_INVALID, CheckpointError
 from halogend.checkpoint.gguf import GgufHeader, Value
 
 
 def missing(header: GgufHeader, key: str) -> CheckpointError:
-    return CheckpointError(KEY_MISSING, f"{header.path}: metadata key {key!r} is missing")
+    return CheckpointError(KEY_INVALID, f"{header.path}: metadata key {key!r} is missing")
 
 
 def invalid(header: GgufHeader, key: str, what: str) -> CheckpointError:

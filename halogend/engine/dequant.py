@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from halogend.checkpoint.errors import TENSOR_INVALID, CheckpointError
+from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.gguf_types import GgmlType
 
 CHUNK_ELEMENTS = 1 << 18  # intermediate values of a chunk stay in the caches
@@ -121,7 +121,7 @@ def _fallback(kind: GgmlType) -> Callable[[Tensor], Tensor]:
         try:
             return torch.from_numpy(gguf.quants.dequantize(blocks.numpy().reshape(-1), quantisation))
         except NotImplementedError as error:
-            raise CheckpointError(TENSOR_INVALID, f"tensors of type {kind.name} cannot be read") from error
+            raise CheckpointError(TYPE_UNSUPPORTED, f"tensors of type {kind.name} cannot be read") from error
 
     def decode_blocks(blocks: Tensor) -> Tensor:
         return decode(blocks.contiguous()).view(-1, kind.block_elements)

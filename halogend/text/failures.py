@@ -32,8 +32,8 @@ REQUEST_CODES = (
     INTERNAL,
 )
 
-TEMPLATE_INVALID = "HRT-2101"  # chat template invalid: syntax, or broken on every probe at load
-TEMPLATE_LOOPS = "HRT-2102"  # chat template ran past its limits on a plain message at load
+TEMPLATE_INVALID = "HRT-1006"  # syntax error, or it broke on a plain message at load
+TEMPLATE_LOOPS = "HRT-1005"  # it ran past its limits on a plain message at load
 START_CODES = (TEMPLATE_INVALID, TEMPLATE_LOOPS)
 
 

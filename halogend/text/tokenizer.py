@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from halogend.checkpoint.errors import TOKENIZER_UNSUPPORTED, CheckpointError
+from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
 from halogend.checkpoint.gguf import GgufHeader
 from halogend.text.control_tokens import ControlTokens
 from halogend.text.pretokenize import CUTTINGS
@@ -41,7 +41,7 @@ class Tokenizer:
         if vocabulary.kind == "bpe" and vocabulary.pre not in CUTTINGS:
             known = ", ".join(sorted(CUTTINGS))
             raise CheckpointError(
-                TOKENIZER_UNSUPPORTED,
+                TOKENIZER_INVALID,
                 f"{header.path}: metadata key 'tokenizer.ggml.pre' is {vocabulary.pre!r}; supported are {known}",
             )
         try:
@@ -49,7 +49,7 @@ class Tokenizer:
         except Exception as error:  # the package raises bare Exception for a merge it cannot use
             if isinstance(error, CheckpointError):
                 raise
-            raise CheckpointError(TOKENIZER_UNSUPPORTED, f"{header.path}: its tokenizer is broken: {error}") from error
+            raise CheckpointError(TOKENIZER_INVALID, f"{header.path}: its tokenizer is broken: {error}") from error
 
     @property
     def vocab_size(self) -> int:

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from halogend.checkpoint import keys
-from halogend.checkpoint.errors import KEY_INVALID, TOKENIZER_UNSUPPORTED, CheckpointError
+from halogend.checkpoint.errors import KEY_INVALID, TOKENIZER_INVALID, CheckpointError
 from halogend.checkpoint.gguf import GgufHeader
 
 _MODELS = {"gpt2": "bpe", "llama": "spm"}
@@ -89,7 +89,7 @@ def read_vocabulary(header: GgufHeader) -> Vocabulary:
     if kind is None:
         known = ", ".join(sorted(_MODELS))
         raise CheckpointError(
-            TOKENIZER_UNSUPPORTED,
+            TOKENIZER_INVALID,
             f"{header.path}: metadata key 'tokenizer.ggml.model' is {model!r}; supported are {known}",
         )
     pre = keys.text(header, "tokenizer.ggml.pre", "default")
