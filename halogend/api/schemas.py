@@ -141,6 +141,8 @@ def _describe(kind: type[BaseModel], detail: ErrorDetails, path: str, known: tup
         return "unknown_field", f"`{path}` is not a field of this route{hint}"
     if path == "stop":
         return "invalid_value", f"`stop` takes a string or up to {MAX_STOPS} strings of 1 to 1000 characters"
+    if detail["type"] == "model_type":
+        return "invalid_value", f"`{path}` should be an object"
     reason = detail["msg"].removeprefix("Input ")
     return "invalid_value", f"`{path}` {reason[0].lower()}{reason[1:]}"
 
