@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.sched_world import VOCAB, World, make_limits
+
+from halogend.sched.limits import SchedLimits
+
+TOTAL = 14
+
+limits = st.builds(
+    make_limits,
+    max_batch=st.integers(1, 5),
+    max_queue=st.integers(0, 6),
+    queue_timeout_s=st.sampled_from([0.0, 3.0]),
+    request_timeout_s=st.sampled_from([0.0, 30.0]),
+    prefill_chunk_tokens=st.sampled_from([0, 1, 7, 16, 64]),
+    step_tokens=st.sampled_from([1, 16, 40, 256]),
+)
+
+
+class SchedulerAgainstNaive(RuleBasedStateMachine):
+    """Any order of arrivals, steps, aborts, failures, time, new limits and pool sizes: what comes
+    out is what generating each request alone would give, and every request ends exactly once."""
+
+    @initialize(limits=limits, depth=st.sampled_from([0, 1]))
+    def start(self, limits: SchedLimits, depth: int) -> None:
+        self.limits = limits
+        self.world = World(limits, blocks=TOTAL, depth=depth)
+
+    @rule(
+        prompt_tokens=st.integers(1, 90),
+        max_tokens=st.integers(1, 60),
+        stop_ids=st.frozensets(st.integers(0, VOCAB - 1), max_size=4),
+    )
+    def add(self, prompt_tokens: int, max_tokens: int, stop_ids: frozenset[int]) -> None:
+        refused = self.world.add(prompt_tokens, max_tokens, stop_ids)
+        needed = -(-(prompt_tokens + max_tokens - 1) // 16)
+        if needed > self.world.pool.capacity:
+            assert refused == "kv_pool_too_small"
+        elif refused is not None:
+            assert refused == "queue_full"
+            assert self.world.scheduler.stats.waiting >= self.limits.max_queue
+
+    @rule(count=st.integers(1, 12))
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.world.step()
+
+    @precondition(lambda self: self.world.alive)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        self.world.abort(data.draw(st.sampled_from(self.world.alive)))
+
+    @precondition(lambda self: self.world.alive)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        self.world.failing = frozenset({data.draw(st.sampled_from(self.world.alive))})
+        self.world.step()
+        self.world.failing = frozenset()
+
+    @rule(seconds=st.sampled_from([0.5, 2.0, 20.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.now += seconds
+        self.world.end(self.world.scheduler.expire(self.world.now))
+
+    @rule(limits=limits)
+    def update(self, limits: SchedLimits) -> None:
+        self.limits = limits
+        self.world.scheduler.update(limits)
+
+    @rule(limit=st.integers(2, TOTAL))
+    def resize(self, limit: int) -> None:
+        while self.world.in_flight:
+            self.world.apply()
+        self.world.end(self.world.scheduler.resize(limit))
+
+    @invariant()
+    def sound(self) -> None:
+        if hasattr(self, "world"):
+            self.world.scheduler.audit()
+            assert self.world.first_seen == sorted(self.world.first_seen), "someone was overtaken in the queue"
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.drain()
+
+
+class TestBriefly(SchedulerAgainstNaive.TestCase):
+    settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+class TestAtLength(SchedulerAgainstNaive.TestCase):
+    settings = settings(max_examples=500, stateful_step_count=60, deadline=None)

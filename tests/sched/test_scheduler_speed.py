@@ -1,0 +1,50 @@
+"""How many sequence-steps a second the scheduler does; run with `-m slow -s` to see the figure."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from halogend.sched.blocks import BlockPool
+from halogend.sched.limits import SchedLimits
+from halogend.sched.request import Request
+from halogend.sched.scheduler import Scheduler
+from halogend.sched.step import StepResult
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("requests", "blocks", "prompt_tokens", "max_tokens"),
+    [(100_000, 8192, 256, 128), (20_000, 120, 16, 256)],
+    ids=["roomy", "preempting"],
+)
+def test_synthetic_requests(
+    requests: int, blocks: int, prompt_tokens: int, max_tokens: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = random.Random(11)
+    scheduler = Scheduler(SchedLimits(64, 512, 0.0, 0.0, 0, 2048), BlockPool(blocks, blocks))
+    added = ended = rows = steps = 0
+    started = time.perf_counter()
+    while ended < requests:
+        while added < requests and scheduler.stats.waiting < 256:
+            prompt = (1,) * draw.randint(1, prompt_tokens)
+            assert scheduler.add(Request(added, prompt, draw.randint(1, max_tokens), frozenset({2})), 0.0) is None
+            added += 1
+        plan = scheduler.schedule(float(steps))
+        assert plan is not None
+        sampled = tuple((item.id, draw.randint(3, 99)) for item in plan.items if item.samples)
+        ended += len(scheduler.apply(StepResult(plan.number, sampled)).ended)
+        rows += len(plan.items)
+        steps += 1
+    elapsed = time.perf_counter() - started
+    scheduler.audit()
+    assert scheduler.stats.blocks_used == 0
+    assert (scheduler.stats.preemptions > 0) == (blocks == 120)
+    with capsys.disabled():
+        print(
+            f"\n{requests} requests, {blocks} blocks: {rows} sequence-steps in {steps} steps,"
+            f" {scheduler.stats.preemptions} preemptions, {elapsed:.1f} s, {rows / elapsed:,.0f} sequence-steps/s"
+        )

@@ -1,0 +1,185 @@
+"""A runner made of Python lists, and the naive answer to compare with.
+
+Its KV memory stores which token of which request lies at each position, so that a block shared,
+lost, computed twice or out of order shows as wrong content.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
+from halogend.sched.limits import SchedLimits
+from halogend.sched.request import End, Request
+from halogend.sched.scheduler import Scheduler
+from halogend.sched.step import StepItem, StepPlan, StepResult
+
+VOCAB = 97
+
+
+def next_token(history: list[int]) -> int:
+    """What the model says after `history`: depends on every token and on their order."""
+    state = 7
+    for token in history:
+        state = (state * 31 + token + 1) % 1_000_003
+    return state % VOCAB
+
+
+def naive_generate(request: Request) -> list[int]:
+    history = list(request.prompt)
+    generated: list[int] = []
+    while len(generated) < request.max_tokens:
+        generated.append(next_token(history))
+        history.append(generated[-1])
+        if generated[-1] in request.stop_ids:
+            break
+    return generated
+
+
+def make_limits(**changes: float) -> SchedLimits:
+    values: dict[str, float] = {
+        "max_batch": 4,
+        "max_queue": 512,
+        "queue_timeout_s": 0.0,
+        "request_timeout_s": 0.0,
+        "prefill_chunk_tokens": 0,
+        "step_tokens": 64,
+    }
+    return SchedLimits(**(values | changes))  # type: ignore[arg-type]  # numbers of either kind
+
+
+class ListRunner:
+    """Executes plans in the order they were given, as a device's one stream would."""
+
+    def __init__(self) -> None:
+        self._memory: dict[tuple[int, int], tuple[int, int]] = {}  # (block, offset) -> (id, token)
+        self._slots: dict[int, int] = {}
+        self._given: deque[tuple[StepPlan, list[list[int]]]] = deque()
+
+    def submit(self, plan: StepPlan) -> None:
+        self._given.append((plan, [list(item.blocks) for item in plan.items]))
+
+    def finish(self, failing: frozenset[int] = frozenset()) -> StepResult:
+        plan, blocks = self._given.popleft()
+        assert len({item.id for item in plan.items}) == len(plan.items)
+        assert len({item.slot for item in plan.items}) == len(plan.items)
+        sampled: list[tuple[int, int]] = []
+        failed: list[tuple[int, str]] = []
+        for item, where in zip(plan.items, blocks, strict=True):
+            token = self._compute(item, where)
+            if item.id in failing:
+                failed.append((item.id, "numeric_error"))
+            elif item.samples:
+                sampled.append((item.id, token))
+        for item in plan.items:  # written at the end of the step, as a sampler would
+            for request_id, token in sampled:
+                if item.id == request_id:
+                    self._slots[item.slot] = token
+        return StepResult(plan.number, tuple(sampled), tuple(failed))
+
+    def _compute(self, item: StepItem, blocks: list[int]) -> int:
+        assert item.count > 0
+        assert 0 not in blocks
+        late = [self._slots.get(item.slot, 0)] if item.from_slot else []  # 0: its last step failed
+        tokens = [*item.tokens, *late]
+        for position, token in enumerate(tokens, start=item.start):
+            self._memory[blocks[position // BLOCK_TOKENS], position % BLOCK_TOKENS] = (item.id, token)
+        held = [self._memory[blocks[p // BLOCK_TOKENS], p % BLOCK_TOKENS] for p in range(item.start + item.count)]
+        assert all(owner == item.id for owner, _ in held), "a block holds what another request wrote"
+        return next_token([token for _, token in held])
+
+
+@dataclass
+class Outcome:
+    request: Request
+    tokens: list[int]
+    end: End | None = None
+    aborted: bool = False
+
+
+class World:
+    """A scheduler, its runner, and what became of every request. `depth` steps run ahead."""
+
+    def __init__(self, limits: SchedLimits, *, blocks: int, total: int | None = None, depth: int = 0) -> None:
+        self.pool = BlockPool(total or blocks, blocks)
+        self.scheduler = Scheduler(limits, self.pool)
+        self.runner = ListRunner()
+        self.depth = depth
+        self.now = 0.0
+        self.in_flight = 0
+        self.outcomes: dict[int, Outcome] = {}
+        self.first_seen: list[int] = []
+        self.failing: frozenset[int] = frozenset()
+        self.plans: list[StepPlan] = []
+
+    def add(self, prompt_tokens: int, max_tokens: int, stop_ids: frozenset[int] = frozenset()) -> str | None:
+        """Adds a request with the next id; the code of the refusal if it was refused."""
+        number = len(self.outcomes)
+        prompt = tuple((number * 13 + i * 7) % VOCAB for i in range(prompt_tokens))
+        request = Request(number, prompt, max_tokens, stop_ids)
+        refusal = self.scheduler.add(request, self.now)
+        if refusal is not None:
+            return refusal.code
+        self.outcomes[number] = Outcome(request, [])
+        return None
+
+    @property
+    def alive(self) -> list[int]:
+        return [i for i, outcome in self.outcomes.items() if outcome.end is None and not outcome.aborted]
+
+    def abort(self, request_id: int) -> None:
+        self.scheduler.abort(request_id)
+        self.outcomes[request_id].aborted = True
+
+    def end(self, ended: tuple[End, ...]) -> None:
+        for end in ended:
+            outcome = self.outcomes[end.id]
+            assert outcome.end is None, "a request ended twice"
+            assert not outcome.aborted, "an aborted request ended"
+            outcome.end = end
+
+    def step(self) -> bool:
+        """Plans a step and takes in the results that are due; False when nothing moved."""
+        plan = self.scheduler.schedule(self.now)
+        if plan is not None:
+            self.plans.append(plan)
+            self.first_seen += [item.id for item in plan.items if item.id not in self.first_seen]
+            self.runner.submit(plan)
+            self.in_flight += 1
+        due = self.in_flight > (self.depth if plan is not None else 0)
+        if due:
+            self.apply()
+        self.scheduler.audit()
+        return plan is not None or due
+
+    def apply(self) -> None:
+        events = self.scheduler.apply(self.runner.finish(self.failing))
+        self.in_flight -= 1
+        for request_id, token in events.sampled:
+            assert self.outcomes[request_id].end is None
+            assert not self.outcomes[request_id].aborted
+            self.outcomes[request_id].tokens.append(token)
+        self.end(events.ended)
+
+    def drain(self, most_steps: int = 10_000) -> None:
+        """Runs until nothing is left; fails when that takes too long or a result is wrong."""
+        for _ in range(most_steps):
+            if not self.step():
+                break
+        else:
+            raise AssertionError(f"still busy after {most_steps} steps: {self.scheduler.stats}")
+        assert self.alive == [], "requests were left behind"
+        assert not self.scheduler.has_requests
+        assert self.pool.used_count == 0
+        self.check()
+
+    def check(self) -> None:
+        """Whatever came out so far is what the naive model says."""
+        for outcome in self.outcomes.values():
+            expected = naive_generate(outcome.request)
+            if outcome.end is not None and outcome.end.reason != "error":
+                assert outcome.tokens == expected
+                assert outcome.end.reason == ("stop" if expected[-1] in outcome.request.stop_ids else "length")
+            else:
+                assert outcome.tokens == expected[: len(outcome.tokens)]
