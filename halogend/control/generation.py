@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from halogend.config.codes import Code
 from halogend.control.client import Client, Order
 from halogend.control.health import Pulse, verdict
 from halogend.control.process import Host, reap
@@ -121,6 +122,7 @@ class Generation:
         self.reason = ""
         self.stats: EngineStats | None = None
         self.client = Client(f"{spec.model} generation {number}")
+        self.engine_limits = spec.engine.limits
         self.pss_at_stop_bytes = 0
         self.leases: set[Lease] = set()
         self._idle = asyncio.Event()
@@ -146,8 +148,18 @@ class Generation:
         return self.ready.text.has_chat_template
 
     @property
+    def kernels(self) -> dict[str, str]:
+        """Operator to implementation; empty until it is loaded."""
+        engine = self._half.get(_ENGINE)
+        return engine.kernels if isinstance(engine, EngineReady) else {}
+
+    @property
     def pids(self) -> dict[str, int]:
         return {role: worker.child.pid for role, worker in self._workers.items()}
+
+    @property
+    def stderr_tail(self) -> str:
+        return "\n".join(worker.child.stderr_tail for worker in self._workers.values() if worker.child.stderr_tail)
 
     def pulses(self) -> dict[str, Pulse]:
         return {role: worker.pulse for role, worker in self._workers.items()}
@@ -187,7 +199,7 @@ class Generation:
         try:
             worker = await Worker.start(self._host, role, sockets, environ, self._receive)
         except OSError as error:
-            raise self._start_error("HRT-1010", f"no {role} process could be started: {error}") from error
+            raise self._start_error(Code.START_FAILED, f"no {role} process could be started: {error}") from error
         self._workers[role] = worker
         self._exits.append(asyncio.create_task(self._await_exit(worker)))
         return worker
@@ -204,9 +216,13 @@ class Generation:
         try:
             finished = await asyncio.wait_for(done, self.spec.progress_timeout_s)
         except TimeoutError as error:
-            raise self._start_error("HRT-1004", "it loaded, but its first token did not come in time") from error
+            raise self._start_error(
+                Code.LOAD_NO_PROGRESS, "it loaded, but its first token did not come in time"
+            ) from error
         if finished.failure is not None:
-            raise self._start_error("HRT-1010", f"it loaded, but its first token failed: {finished.failure.message}")
+            raise self._start_error(
+                Code.START_FAILED, f"it loaded, but its first token failed: {finished.failure.message}"
+            )
 
     # --- live changes -------------------------------------------------------------------------
 
@@ -228,6 +244,8 @@ class Generation:
         """Takes effect between two steps. A worker that died meanwhile is the supervisor's case."""
         self._tell(_TEXT, text and Commit(update=text.update))
         self._tell(_ENGINE, engine and Commit(update=engine.update))
+        if engine is not None:
+            self.engine_limits = engine.limits
 
     def discard(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
         self._tell(_TEXT, text and Discard(update=text.update))
@@ -283,7 +301,9 @@ class Generation:
                 self.stats = message
                 self._on_stats(self, message)
             case Hello() if message.version != WIRE_VERSION:
-                self._fail("HRT-1010", f"the {role} process speaks wire version {message.version}, not {WIRE_VERSION}")
+                self._fail(
+                    Code.START_FAILED, f"the {role} process speaks wire version {message.version}, not {WIRE_VERSION}"
+                )
             case TextReady() | EngineReady():
                 self._half[role] = message
                 text, engine = self._half.get(_TEXT), self._half.get(_ENGINE)
@@ -303,13 +323,12 @@ class Generation:
             self._ready.exception()  # seen here: a start that was cancelled never awaits it
 
     def _start_error(self, code: str, message: str) -> StartError:
-        tails = [worker.child.stderr_tail for worker in self._workers.values() if worker.child.stderr_tail]
-        return StartError(Failure(code=code, message=f"{self.model}: {message}"), "\n".join(tails))
+        return StartError(Failure(code=code, message=f"{self.model}: {message}"), self.stderr_tail)
 
     async def _await_exit(self, worker: Worker) -> None:
         await worker.child.exited.wait()
         how = f"the {worker.role} process ended with status {worker.child.status}"
-        self._fail("HRT-1010", f"{how} while starting")
+        self._fail(Code.START_FAILED, f"{how} while starting")
         if self.state is State.READY:
             self.state = State.DEAD
             self.reason = self.reason or how
@@ -335,4 +354,4 @@ class Generation:
         limit_s = self.spec.progress_timeout_s
         for role, worker in self._workers.items():
             if role not in self._half and worker.pulse.still_s(now) > limit_s:
-                self._fail("HRT-1004", f"loading made no progress for {limit_s:g} s (the {role} process)")
+                self._fail(Code.LOAD_NO_PROGRESS, f"loading made no progress for {limit_s:g} s (the {role} process)")

@@ -7,13 +7,9 @@ share for free.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-
-RESERVE_SHARE = 0.10
-LEAST_RESERVE_BYTES = 512 << 20
-WORKING_BYTES = 768 << 20  # torch, tokenizer and activations of one generation's two processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +26,25 @@ class Holding:
         return self.weights_bytes + self.working_bytes + self.kv_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """`budget_bytes` is what generations may take: memory less reserve and foreign use."""
-
-    id: str
-    memory_bytes: int
-    reserve_bytes: int
-    foreign_bytes: int
-
-    @property
-    def budget_bytes(self) -> int:
-        return max(0, self.memory_bytes - self.reserve_bytes - self.foreign_bytes)
-
-
 class Ledger:
-    """Single writer: convergence. Keys are generation names such as `chat#3`."""
+    """Single writer: convergence. Keys are generation names such as `chat#3`. `changed` is set,
+    and a new event put in its place, whenever bytes were entered or left."""
 
     def __init__(self) -> None:
+        self.changed = asyncio.Event()
         self._held: dict[str, Holding] = {}
 
     def enter(self, generation: str, holding: Holding) -> None:
         self._held[generation] = holding
+        self._tell()
 
     def leave(self, generation: str) -> Holding | None:
-        return self._held.pop(generation, None)
+        holding = self._held.pop(generation, None)
+        self._tell()
+        return holding
+
+    def holding(self, generation: str) -> Holding | None:
+        return self._held.get(generation)
 
     def taken_bytes(self, device: str, besides: Iterable[str] = ()) -> int:
         left_out = set(besides)
@@ -74,44 +64,6 @@ class Ledger:
             "kv": sum(h.kv_bytes for h in held),
         }
 
-
-def host_memory(memory_bytes: int | None, reserve_bytes: int | None, root: Path = Path("/")) -> DeviceMemory:
-    """The CPU's memory: the smaller of MemTotal and the control group's limit, unless the document
-    says less. Foreign use is what others hold now."""
-    total, available = _meminfo(root)
-    limit = min([total, *_cgroup_limits(root)])
-    memory = min(limit, memory_bytes or limit)
-    default_reserve = max(LEAST_RESERVE_BYTES, int(memory * RESERVE_SHARE))
-    reserve = default_reserve if reserve_bytes is None else reserve_bytes
-    return DeviceMemory("cpu:0", memory, reserve, max(0, total - available) if memory_bytes is None else 0)
-
-
-def _meminfo(root: Path) -> tuple[int, int]:
-    fields = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines())
-    return tuple(int(fields[name].split()[0]) << 10 for name in ("MemTotal", "MemAvailable"))  # type: ignore[return-value]  # two names, two values
-
-
-def _cgroup_limits(root: Path) -> list[int]:
-    """Every limit up this process's control group path, version 1 and 2."""
-    limits = []
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            base, name = root / "sys/fs/cgroup", "memory.max"
-        elif "memory" in controllers.split(","):
-            base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-        else:
-            continue
-        folder = base / path.lstrip("/")
-        for each in [folder, *folder.parents]:
-            limits += [int(text) for text in _lines(each / name) if text.isdigit()]
-            if each == base:
-                break
-    return limits
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()

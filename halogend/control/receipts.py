@@ -63,6 +63,7 @@ class ModelRecord:
     steps: list[StepRecord] = field(default_factory=list)
     outcome: Outcome | None = None
     error: str | None = None
+    is_closed: bool = False
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Receipt:
     milestones: dict[str, float] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     models: dict[str, ModelRecord] = field(default_factory=dict)
-    next_load: tuple[str, ...] = ()
+    server_changes: tuple[dict[str, Any], ...] = ()
     _reached: dict[Milestone, asyncio.Event] = field(default_factory=lambda: {m: asyncio.Event() for m in Milestone})
 
     def reach(self, milestone: Milestone, now: float) -> None:
@@ -107,7 +108,7 @@ class Receipt:
             "asked_at": self.asked_at,
             "milestones": dict(self.milestones),
             "problems": [problem.view() for problem in self.problems],
-            "next_load": list(self.next_load),
+            "server_changes": list(self.server_changes),
             "models": [
                 {
                     "model": record.model,

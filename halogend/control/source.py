@@ -117,7 +117,7 @@ class FileSource:
 class _Maybe(FileSystemEventHandler):
     """Opening and reading are our own doing; everything else in the folder may be a change."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self, tell: Callable[[], object]) -> None:
         self._tell = tell
 
     def on_any_event(self, event: FileSystemEvent) -> None:

@@ -1,0 +1,30 @@
+"""`halogend run`: the daemon, in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from halogend.cli.admin import default_socket
+
+DEFAULT_CONFIG = "/etc/halogen/config.yaml"
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser("run", help="the daemon, in the foreground")
+    parser.add_argument("--config", type=Path, default=Path(DEFAULT_CONFIG), metavar="FILE", help=DEFAULT_CONFIG)
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    import asyncio
+
+    from halogend import daemon
+    from halogend.obs.log import configure_daemon
+
+    configure_daemon(level=args.log_level)
+    options = daemon.Options(config=args.config, admin=default_socket(os.environ), environ=dict(os.environ))
+    return asyncio.run(daemon.run(options))

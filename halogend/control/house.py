@@ -1,0 +1,96 @@
+"""What all models share while they converge: router, ledger, cores, metrics, how to start."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from halogend.control.cores import Cores
+from halogend.control.generation import Generation, GenerationSpec
+from halogend.control.ledger import Holding, Ledger
+from halogend.control.plan import Target
+from halogend.control.process import Host
+from halogend.control.receipts import ModelRecord, StepRecord
+from halogend.control.router import Router
+from halogend.control.unit import Unit
+from halogend.obs.metrics import Metrics
+from halogend.wire.messages import EngineStats
+
+
+@dataclass(frozen=True)
+class House:
+    """`loads` admits one load at a time. `units` is written by the reconciler only."""
+
+    router: Router
+    ledger: Ledger
+    cores: Cores
+    host: Host
+    metrics: Metrics
+    units: dict[str, Unit] = field(default_factory=dict)
+    loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    clock: Callable[[], float] = time.time
+
+    def make(self, spec: GenerationSpec, number: int) -> Generation:
+        return Generation(spec, number, self.host, self._stats)
+
+    def grant(self, target: Target, besides: str = "") -> int:
+        """KV bytes this target's pool may have now: what the others leave, up to the target and
+        never under the floor. `besides` is the ledger's name of the generation that asks."""
+        holding = target.holding
+        taken = self.ledger.taken_bytes(holding.device, (besides,))
+        left = target.budget_bytes - taken - holding.weights_bytes - holding.working_bytes
+        return max(target.floor_bytes, min(holding.kv_bytes, left))
+
+    def fits(self, target: Target) -> bool:
+        """Is there room for its weights, working memory and the least pool?"""
+        holding = target.holding
+        needs = holding.weights_bytes + holding.working_bytes + target.floor_bytes
+        return self.ledger.taken_bytes(holding.device) + needs <= target.budget_bytes
+
+    def any_reclaiming(self) -> bool:
+        return any(unit.reclaiming is not None and not unit.reclaiming.done() for unit in self.units.values())
+
+    def enter(self, generation: Generation, holding: Holding) -> None:
+        self.ledger.enter(ledger_name(generation), holding)
+        self._show_memory(holding.device)
+
+    def leave(self, generation: Generation) -> None:
+        self.cores.leave(generation)
+        holding = self.ledger.leave(ledger_name(generation))
+        if holding is not None:
+            self._show_memory(holding.device)
+        self.metrics.engine_up(generation.model, generation.number, up=False)
+        self.metrics.forget_generation(generation.model, generation.number)
+
+    def state(self, generation: Generation, state: str) -> None:
+        self.metrics.generation_state(generation.model, generation.number, state)
+
+    @asynccontextmanager
+    async def step(self, record: ModelRecord | None, name: str) -> AsyncIterator[StepRecord]:
+        """Times one step of a change into its record and the metrics."""
+        step = StepRecord(name, self.clock())
+        began = time.monotonic()
+        if record is not None:
+            record.steps.append(step)
+        try:
+            yield step
+        except BaseException as error:
+            step.error = str(error) or type(error).__name__
+            raise
+        finally:
+            step.seconds = round(time.monotonic() - began, 3)
+            self.metrics.reload_phase(name, step.seconds)
+
+    def _stats(self, generation: Generation, stats: EngineStats) -> None:
+        self.metrics.engine_stats(generation.model, generation.number, stats)
+
+    def _show_memory(self, device: str) -> None:
+        for use, count in self.ledger.by_use(device).items():
+            self.metrics.memory(device, use, count)
+
+
+def ledger_name(generation: Generation) -> str:
+    return f"{generation.model}#{generation.number}"

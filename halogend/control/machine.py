@@ -1,0 +1,85 @@
+"""What this machine has, looked at once when the daemon starts.
+
+Memory is the smaller of MemTotal and the limits of the control groups above us; foreign use is what
+others held before we started anything. The root of the file system is a parameter, so that every
+kind of machine can be described by a folder.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from halogend.config.facts import DeviceFacts
+
+_RESERVE_SHARE = 0.10
+_LEAST_RESERVE_BYTES = 512 << 20
+_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """`cores` are those this process may use; `has_bf16`: the processor multiplies bf16 natively."""
+
+    cores: int
+    has_bf16: bool
+    devices: tuple[DeviceFacts, ...]
+
+    def device(self, device_id: str) -> DeviceFacts:
+        """`auto` is the first device."""
+        if device_id == "auto":
+            return self.devices[0]
+        return next(each for each in self.devices if device_id in (each.id, *each.aliases))
+
+
+def probe(root: Path = Path("/")) -> Machine:
+    """Raises OSError where /proc cannot be read."""
+    meminfo = _meminfo(root)
+    memory = min([meminfo["MemTotal"], *_cgroup_limits(root)])
+    cpu = DeviceFacts(
+        id="cpu:0",
+        memory_bytes=memory,
+        reserve_bytes=max(_LEAST_RESERVE_BYTES, int(memory * _RESERVE_SHARE)),
+        foreign_bytes=max(0, meminfo["MemTotal"] - meminfo["MemAvailable"]),
+        aliases=("cpu",),
+    )
+    return Machine(cores=len(os.sched_getaffinity(0)), has_bf16=_has_bf16(root), devices=(cpu,))
+
+
+def _meminfo(root: Path) -> dict[str, int]:
+    fields = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
+    return {name.rstrip(":"): int(value) << 10 for name, value, *_ in fields}
+
+
+def _has_bf16(root: Path) -> bool:
+    words: set[str] = set()
+    for line in _lines(root / "proc/cpuinfo"):
+        name, _, value = line.partition(":")
+        if name.strip() in {"flags", "Features"}:
+            words.update(value.split())
+    return bool(words & _BF16_FLAGS)
+
+
+def _cgroup_limits(root: Path) -> list[int]:
+    """Every memory limit up this process's control group path, version 1 and 2."""
+    limits: list[int] = []
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            base, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        parts = Path(path.lstrip("/")).parts
+        folders = [base.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+        limits += [int(text) for folder in folders for text in _lines(folder / name) if text.isdigit()]
+    return limits
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

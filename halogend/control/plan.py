@@ -1,0 +1,314 @@
+"""What a document means for the models that run: targets, and the way from one to the other.
+
+Pure: values in, values out. The class of a change comes from the schema; this module only adds
+what the schema cannot know, the fingerprints of inputs and the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from halogend.config.codes import Code
+from halogend.config.fields import Apply, changed_fields
+from halogend.config.problems import Problem
+from halogend.config.schema import Document, ModelConfig, ServerConfig
+from halogend.control.facts import WORKING_BYTES, Gathered, Inputs, Resolved
+from halogend.control.generation import GenerationSpec
+from halogend.control.ledger import Holding
+from halogend.control.machine import Machine
+from halogend.control.receipts import ModelAction
+from halogend.control.router import RouteSettings
+from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
+
+BLOCK_TOKENS = 16
+DEFAULT_KV_SHARE = 0.75
+_DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A model's desired state, concrete. `floor_bytes` is the least KV pool that can serve one full
+    request; `holding.kv_bytes` is what the pool may grow to."""
+
+    config: ModelConfig
+    inputs: Inputs
+    spec: GenerationSpec
+    settings: RouteSettings
+    holding: Holding
+    floor_bytes: int
+    budget_bytes: int
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def replaces(self) -> bool:
+        return self.config.reload.strategy == "replace"
+
+    def same_generation(self, other: Target) -> bool:
+        """Would the same loaded generation serve both? Then the way between them is live."""
+        fields = changed_fields(self.config, other.config)
+        return self.inputs.checkpoint == other.inputs.checkpoint and all(
+            field.apply is not Apply.GENERATION for field in fields
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPlan:
+    """`changes` are JSON-ready: field, old, new, class."""
+
+    model: str
+    action: ModelAction
+    changes: tuple[dict[str, Any], ...]
+    target: Target | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`models` has a line for every model, kept ones too. `server_changes` are listener fields."""
+
+    models: tuple[ModelPlan, ...]
+    server_changes: tuple[dict[str, Any], ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.server_changes and all(model.action is ModelAction.KEEP for model in self.models)
+
+
+# --- document and facts -> targets ----------------------------------------------------------------
+
+
+def targets(document: Document, gathered: Gathered) -> dict[str, Target]:
+    """The desired state of every model. Every model's files must have been usable."""
+    budgets = {resolved.device: _budget(document, gathered, resolved.device) for resolved in gathered.models.values()}
+    shared = len(gathered.models) > 1
+    return {
+        name: _target(resolved, budgets[resolved.device], _kv_share(name, gathered), gathered.machine, shared)
+        for name, resolved in gathered.models.items()
+    }
+
+
+def _budget(document: Document, gathered: Gathered, device_id: str) -> tuple[int, int]:
+    """(bytes that generations may take, the part of it that is for KV)."""
+    device = gathered.machine.device(device_id)
+    config = next((each for each in document.devices if each.id in (device.id, *device.aliases)), None)
+    memory = min(device.memory_bytes, (config and config.memory) or device.memory_bytes)
+    reserve = device.reserve_bytes if config is None or config.reserve is None else config.reserve
+    foreign = device.foreign_bytes if config is None or config.memory is None else 0
+    budget = max(0, memory - reserve - foreign)
+    others = sum(_fixed_bytes(gathered, name) for name, each in gathered.models.items() if each.device == device_id)
+    return budget, max(0, budget - others)
+
+
+def _fixed_bytes(gathered: Gathered, name: str) -> int:
+    facts = gathered.facts.models[name]
+    return (facts.weight_bytes or 0) + facts.working_bytes
+
+
+def _kv_share(name: str, gathered: Gathered) -> float:
+    """What the document says, else an equal part of what the others on the device leave of 0.75."""
+    mine = gathered.models[name]
+    if mine.config.kv_cache_ratio is not None:
+        return mine.config.kv_cache_ratio
+    peers = [each.config for each in gathered.models.values() if each.device == mine.device]
+    stated = sum(peer.kv_cache_ratio or 0.0 for peer in peers)
+    silent = sum(peer.kv_cache_ratio is None and peer.kv_cache_bytes is None for peer in peers)
+    return max(0.0, min(DEFAULT_KV_SHARE, 1.0 - stated)) / max(1, silent)
+
+
+def _target(resolved: Resolved, budget: tuple[int, int], kv_share: float, machine: Machine, shared: bool) -> Target:
+    config = resolved.config
+    limits = _limits(resolved)
+    token_bytes = resolved.geometry.kv_bytes_per_token(2 if resolved.kv_dtype == "bf16" else 4)
+    floor = _pool_bytes(limits.max_model_len, token_bytes)
+    most = _pool_bytes(limits.max_model_len * config.max_batch, token_bytes)
+    wanted = config.kv_cache_bytes or int(budget[1] * kv_share)
+    kv_bytes = max(floor, min(most, wanted))
+    engine = _engine_spec(resolved, kv_bytes, max(kv_bytes, budget[1]), machine.cores)
+    text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
+    spec = GenerationSpec(
+        model=config.name,
+        text=text,
+        engine=engine,
+        progress_timeout_s=config.load.progress_timeout_s,
+        warmup_prompt=config.warmup.prompt,
+        passive_wait=shared,
+    )
+    weights = resolved.geometry.weight_bytes(2 if resolved.precision == "bf16" else 4)
+    return Target(
+        config=config,
+        inputs=resolved.inputs,
+        spec=spec,
+        settings=_settings(resolved, limits),
+        holding=Holding(resolved.device, weights, WORKING_BYTES, kv_bytes),
+        floor_bytes=floor,
+        budget_bytes=budget[0],
+    )
+
+
+def _pool_bytes(tokens: int, token_bytes: int) -> int:
+    """Blocks for `tokens`, and the one block that is never handed out."""
+    return (-(-tokens // BLOCK_TOKENS) + 1) * BLOCK_TOKENS * token_bytes
+
+
+def _limits(resolved: Resolved) -> Limits:
+    config = resolved.config
+    longest = config.max_model_len or resolved.geometry.context_length
+    return Limits(
+        max_prompt_len=min(config.max_prompt_len or longest, longest),
+        max_decode_len=min(config.max_decode_len or longest, longest),
+        max_model_len=longest,
+    )
+
+
+def _engine_spec(resolved: Resolved, kv_bytes: int, reserve_bytes: int, cores: int) -> EngineSpec:
+    config = resolved.config
+    return EngineSpec(
+        path=config.model,
+        load_format=config.load_format,
+        precision=resolved.precision,
+        kv_cache_dtype=resolved.kv_dtype,
+        flash_attention=config.kernels.flash_attention,
+        backend="cpu" if config.kernels.backend == "auto" else config.kernels.backend,
+        max_model_len=resolved.geometry.context_length,
+        pool_reserve_bytes=reserve_bytes,
+        threads=cores,
+        load_threads=0 if config.load_thread_num == "auto" else config.load_thread_num,
+        limits=EngineLimits(
+            max_batch=config.max_batch,
+            max_queue=config.max_queue,
+            queue_timeout_s=config.queue_timeout_ms / 1000,
+            request_timeout_s=config.request_timeout_ms / 1000,
+            prefill_chunk_tokens=0 if config.prefill_chunk == "auto" else config.prefill_chunk,
+            pool_bytes=kv_bytes,
+        ),
+    )
+
+
+def _settings(resolved: Resolved, limits: Limits) -> RouteSettings:
+    config = resolved.config
+    return RouteSettings(
+        aliases=config.names[1:],
+        weight=config.weight,
+        sampling=_sampling(resolved),
+        limits=limits,
+        max_queue=config.max_queue,
+        queue_timeout_s=config.queue_timeout_ms / 1000,
+    )
+
+
+def _sampling(resolved: Resolved) -> Sampling:
+    """The document's value, else the checkpoint's own, else ours."""
+    asked, own = resolved.config.sampling, resolved.sampling
+
+    def pick(name: str, neutral: float) -> float:
+        stated = getattr(asked, name)
+        return float(own.get(name, neutral) if stated is None else stated)
+
+    return Sampling(
+        temperature=pick("temperature", _DEFAULT_TEMPERATURE),
+        top_p=pick("top_p", _DEFAULT_TOP_P),
+        top_k=int(pick("top_k", 0)),
+        min_p=pick("min_p", 0.0),
+        repetition_penalty=pick("repetition_penalty", 1.0),
+        presence_penalty=pick("presence_penalty", 0.0),
+        frequency_penalty=pick("frequency_penalty", 0.0),
+        seed=0,
+    )
+
+
+def with_pool(target: Target, kv_bytes: int) -> EngineLimits:
+    """The engine's limits with another pool size."""
+    return msgspec.structs.replace(target.spec.engine.limits, pool_bytes=kv_bytes)
+
+
+# --- current and targets -> plan ------------------------------------------------------------------
+
+
+def make_plan(
+    current: Mapping[str, Target], wanted: Mapping[str, Target], server: tuple[ServerConfig | None, ServerConfig]
+) -> Plan:
+    """`current` is what serves or is on its way; `server` the old and the new listener settings."""
+    models = [_model_plan(current.get(name), target) for name, target in wanted.items()]
+    models += [ModelPlan(name, ModelAction.REMOVE, (), None) for name in current if name not in wanted]
+    old, new = server
+    changes = () if old is None else tuple(_shown(each) for each in changed_fields(old, new, "server"))
+    return Plan(tuple(models), changes, _do_not_fit(current, models))
+
+
+def _model_plan(old: Target | None, new: Target) -> ModelPlan:
+    if old is None:
+        return ModelPlan(new.name, ModelAction.CREATE, (), new)
+    changes = [_shown(each) for each in changed_fields(old.config, new.config)]
+    changes += _input_changes(old.inputs, new.inputs)
+    if not old.same_generation(new):
+        return ModelPlan(new.name, ModelAction.REPLACE, tuple(changes), new)
+    if old.holding.kv_bytes != new.holding.kv_bytes:
+        changes.append(
+            {"field": "kv pool bytes", "old": old.holding.kv_bytes, "new": new.holding.kv_bytes, "class": Apply.LIVE}
+        )
+    action = ModelAction.UPDATE if changes else ModelAction.KEEP
+    return ModelPlan(new.name, action, tuple(changes), new)
+
+
+def _input_changes(old: Inputs, new: Inputs) -> list[dict[str, Any]]:
+    changes = []
+    if old.checkpoint[0] == new.checkpoint[0] and old.checkpoint != new.checkpoint:
+        changes.append(_input(new.checkpoint[0], old.checkpoint[1], new.checkpoint[1], Apply.GENERATION))
+    if old.template and new.template and old.template[0] == new.template[0] and old.template != new.template:
+        changes.append(_input(new.template[0], old.template[1], new.template[1], Apply.LIVE))
+    return changes
+
+
+def _input(path: str, old: str, new: str, apply: Apply) -> dict[str, Any]:
+    return {"field": f"input {path}", "old": old[:12], "new": new[:12], "class": apply}
+
+
+def _shown(change: Any) -> dict[str, Any]:
+    return {"field": change.path, "old": _plain(change.old), "new": _plain(change.new), "class": change.apply}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value.model_dump() if hasattr(value, "model_dump") else value
+
+
+def _do_not_fit(current: Mapping[str, Target], models: list[ModelPlan]) -> tuple[Problem, ...]:
+    """Models that cannot be loaded beside what is there, with the numbers and the levers."""
+    problems = []
+    for model in models:
+        target = model.target
+        if target is None or model.action not in (ModelAction.CREATE, ModelAction.REPLACE):
+            continue
+        leaves = model.model if target.replaces else None
+        taken = sum(
+            each.holding.total_bytes
+            for name, each in current.items()
+            if each.holding.device == target.holding.device and name != leaves
+        )
+        needs = target.holding.weights_bytes + target.holding.working_bytes + target.floor_bytes
+        if taken + needs > target.budget_bytes:
+            problems.append(_does_not_fit(target, taken, needs))
+    return tuple(problems)
+
+
+def _does_not_fit(target: Target, taken: int, needs: int) -> Problem:
+    holding = target.holding
+    message = (
+        f"{target.name} does not fit on {holding.device} beside what runs there: it needs {mib(needs)} "
+        f"(weights {mib(holding.weights_bytes)}, working memory {mib(holding.working_bytes)}, least KV pool "
+        f"{mib(target.floor_bytes)}); {mib(taken)} of {mib(target.budget_bytes)} are taken"
+    )
+    hint = "lower kv_cache_ratio or max_model_len, remove a model, or set reload.strategy: replace"
+    return Problem(Code.OVERLAP_DOES_NOT_FIT, message, hint, path=f"models.{target.name}")
+
+
+def mib(count: int) -> str:
+    return f"{count / (1 << 20):,.0f} MiB"

@@ -1,0 +1,80 @@
+"""When the engine of a serving model dies: others serve on, it is started again with back-off.
+
+A crash loop ends in a stated failure that only a new document or an explicit reload leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from halogend.checkpoint.errors import CheckpointError
+from halogend.config.codes import Code
+from halogend.control.converge import Superseded, load, switch
+from halogend.control.facts import checkpoint_fingerprint
+from halogend.control.generation import StartError
+from halogend.control.house import House
+from halogend.control.plan import Target
+from halogend.control.unit import Unit, first_of
+
+_log = structlog.get_logger()
+BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)  # before the first restart, the second, ...
+FORGIVEN_AFTER_S = 300.0
+
+
+async def recover(unit: Unit, house: House) -> None:
+    """Buries the dead generation and starts its spec again. Returns when it serves, when a newer
+    change is wanted, or when it was given up."""
+    dead, target = unit.serving, unit.active
+    if dead is None or target is None:
+        return
+    house.router.hold(unit.name)
+    unit.serving = None
+    unit.trouble = f"{Code.ENGINE_DIED}: {dead.reason}"
+    _log.error("engine_died", model=unit.name, generation=dead.number, reason=dead.reason, tail=dead.stderr_tail)
+    house.state(dead, "dead")
+    await dead.stop()
+    house.leave(dead)
+    tail = dead.stderr_tail
+    while unit.newer is None:
+        wait_s = _next_backoff_s(unit, time.monotonic())
+        if wait_s is None:
+            unit.trouble = f"{Code.CRASH_LOOP}: {unit.name} died {len(unit.deaths)} times in a row; last said: {tail}"
+            house.router.give_up(unit.name, f"{unit.name} failed: its engine died {len(unit.deaths)} times in a row")
+            _log.error("crash_loop", model=unit.name, deaths=len(unit.deaths))
+            return
+        await first_of(unit.until_wanted(), asyncio.sleep(wait_s))
+        if unit.newer is not None:
+            return
+        try:
+            degraded = await asyncio.to_thread(_changed_input, target)
+            newcomer = await load(unit, target, house, None)
+        except Superseded:
+            return
+        except StartError as error:
+            tail = error.tail or str(error)
+            unit.trouble = str(error)
+            _log.error("restart_failed", model=unit.name, error=str(error))
+            continue
+        await switch(unit, target, newcomer, house, None)
+        unit.degraded = degraded
+        return
+
+
+def _next_backoff_s(unit: Unit, now: float) -> float | None:
+    """Counts this death; None when there were too many in a row."""
+    unit.deaths = [at for at in unit.deaths if now - at < FORGIVEN_AFTER_S]
+    unit.deaths.append(now)
+    died = len(unit.deaths)
+    return BACKOFF_S[died - 1] if died <= len(BACKOFF_S) else None
+
+
+def _changed_input(target: Target) -> str | None:
+    path, planned = target.inputs.checkpoint
+    try:
+        now = checkpoint_fingerprint(path)
+    except CheckpointError as error:
+        return f"InputsChanged: {error}"
+    return None if now == planned else f"InputsChanged: {path} is not the file that was planned with"

@@ -1,0 +1,132 @@
+"""One model's generations and what is wanted of them.
+
+Single writer: the model's own task (`reconciler.Reconciler` starts one for each unit). Everybody
+else only says what is wanted (`want`), that there may be room (`poke`), or reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from halogend.control.generation import Generation
+from halogend.control.plan import Target
+from halogend.control.receipts import ModelRecord, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One model's part of a receipt. `target` None removes the model. `told` is called whenever
+    the record moved on, so that the receipt can be settled."""
+
+    target: Target | None
+    record: ModelRecord
+    told: Callable[[], None]
+
+    def served(self) -> None:
+        """The new state serves."""
+        self.record.outcome = Outcome.APPLIED
+        self.told()
+
+    def failed(self, error: str) -> None:
+        """The new state was given up."""
+        self.record.outcome, self.record.error = Outcome.FAILED, error
+        self.told()
+
+    def closed(self) -> None:
+        """Nothing of this change is left to do; without an outcome it was superseded."""
+        self.record.outcome = self.record.outcome or Outcome.SUPERSEDED
+        self.record.is_closed = True
+        self.told()
+
+
+class Unit:
+    """`active` is what serves, or served last; `goal` what it will be when all is done.
+
+    `trouble` says why nothing serves although it should, `degraded` what is wrong with what does.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.active: Target | None = None
+        self.serving: Generation | None = None
+        self.loading: Generation | None = None
+        self.draining: Generation | None = None
+        self.reclaiming: asyncio.Task[None] | None = None
+        self.trouble: str | None = None
+        self.degraded: str | None = None
+        self.deaths: list[float] = []
+        self.is_gone = False
+        self._pending: Change | None = None
+        self._current: Change | None = None
+        self._poked = False
+        self._wake = asyncio.Event()
+        self._numbers = 0
+
+    @property
+    def goal(self) -> Target | None:
+        change = self._pending or self._current
+        return self.active if change is None else change.target
+
+    @property
+    def newer(self) -> Change | None:
+        """A change that is wanted and not begun."""
+        return self._pending
+
+    def serves(self, target: Target) -> bool:
+        """Is the generation that serves the one this target needs?"""
+        alive = self.serving is not None and not self.serving.died.is_set()
+        return alive and self.active is not None and self.active.same_generation(target)
+
+    def want(self, change: Change) -> None:
+        """A change that has not begun gives way to a newer one."""
+        if self._pending is not None:
+            self._pending.closed()
+        self._pending = change
+        self._wake.set()
+
+    def poke(self) -> None:
+        """Memory came free: look whether the pool may grow."""
+        self._poked = True
+        self._wake.set()
+
+    def begin(self) -> Change | None:
+        """The change to make now, if one is wanted."""
+        self._current, self._pending, self._poked = self._pending, None, False
+        return self._current
+
+    def end(self) -> None:
+        self._current = None
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    async def until_wanted(self) -> None:
+        """Returns when a change is wanted that has not begun."""
+        while self._pending is None:
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def until_needed(self) -> None:
+        """Returns when a change is wanted, the pool may grow, or the serving generation has died."""
+        died = None if self.serving is None else self.serving.died
+        await first_of(self._until_woken(), *([died.wait()] if died else []))
+
+    async def _until_woken(self) -> None:
+        while self._pending is None and not self._poked:
+            self._wake.clear()
+            await self._wake.wait()
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Returns when the first of these is done; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,239 @@
+"""The composition root: builds everything, takes the signals, and ends everything in order.
+
+Start: machine, source, reconciler, first document (a bad one ends with exit status 78), listeners.
+Stop: no new connection or request, drain up to the deadline, honest ends, generations, exit 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from halogend import __version__
+from halogend.api.addresses import Address, ListenError, TcpAddress, UnixAddress
+from halogend.api.admin import admin_app
+from halogend.api.app import inference_app
+from halogend.api.listener import Listener
+from halogend.api.services import Services
+from halogend.config.problems import Problem
+from halogend.config.schema import ServerConfig
+from halogend.control.cores import Cores
+from halogend.control.generation import Generation
+from halogend.control.house import House
+from halogend.control.ledger import Ledger
+from halogend.control.machine import probe
+from halogend.control.process import Host
+from halogend.control.receipts import Milestone, Outcome, Receipt
+from halogend.control.reconciler import Reconciler, Source
+from halogend.control.router import Router
+from halogend.control.source import Content, FileSource
+from halogend.control.status import status
+from halogend.control.unit import first_of
+from halogend.obs.metrics import Metrics
+
+_log = structlog.get_logger()
+EXIT_BAD_DOCUMENT = 78
+_STOP_DRAIN_S = 30.0
+_CLOSE_S = 5.0
+_OLD_LISTENER_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """From the command line. `admin` is used where the document names no admin listener."""
+
+    config: Path
+    admin: str
+    environ: Mapping[str, str]
+
+
+async def run(options: Options) -> int:
+    """Runs until SIGTERM or SIGINT; returns the exit status."""
+    daemon = Daemon(options)
+    return await daemon.run()
+
+
+class Daemon:
+    """Single writer of everything it builds; nothing here outlives `run`."""
+
+    def __init__(self, options: Options) -> None:
+        machine = probe()
+        self._source = FileSource(options.config, self._on_change)
+        self._metrics = Metrics(__version__)
+        self._router = Router()
+        self._house = House(
+            router=self._router,
+            ledger=Ledger(),
+            cores=Cores(machine.cores),
+            host=Host(environ=options.environ, stderr=sys.stderr.buffer),
+            metrics=self._metrics,
+        )
+        self._listeners = Listeners(self, options.admin)
+        source = Source(str(options.config), options.environ, self._source.read)
+        self._reconciler = Reconciler(self._house, machine, self._listeners, source)
+        self._started_at = self._house.clock()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    async def run(self) -> int:
+        self._take_signals()
+        first = self._reconciler.reload("start", "start")
+        await first.wait(Milestone.ACCEPTED)
+        if first.outcome is Outcome.REJECTED:
+            sys.stderr.writelines(f"{problem}\n" for problem in first.problems)
+            await self._end()
+            return EXIT_BAD_DOCUMENT
+        self._source.start()
+        await self._stop.wait()
+        await self._drain()
+        await self._end()
+        return 0
+
+    # --- what the applications need (api.ports) ---------------------------------------------------
+
+    def inference(self) -> Any:
+        return inference_app(Services(router=self._router, metrics=self._metrics))
+
+    def administration(self) -> Any:
+        return admin_app(self)
+
+    def status(self) -> dict[str, Any]:
+        return status(self._reconciler, __version__, self._started_at)
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        return self._reconciler.receipts.all()
+
+    def receipt(self, receipt_id: str) -> Receipt | None:
+        return self._reconciler.receipts.get(receipt_id)
+
+    def reload(self, trigger: str, actor: str) -> Receipt:
+        return self._reconciler.reload(trigger, actor)
+
+    def document(self) -> str:
+        return self._reconciler.document()
+
+    # --- signals and ends -------------------------------------------------------------------------
+
+    def _on_change(self, content: Content) -> None:
+        self._reconciler.reload("file", "file", content)
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._reconciler.reload("signal", "SIGHUP"))
+
+    def _on_stop(self) -> None:
+        """The second signal ends the patience, not the order."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    async def _drain(self) -> None:
+        _log.info("stopping", drain_s=_STOP_DRAIN_S)
+        await self._source.stop()
+        self._router.shut()
+        self._listeners.stop_accepting()
+        await first_of(self._until_drained(), self._hurry.wait(), asyncio.sleep(_STOP_DRAIN_S))
+        for generation in self._generations():
+            for lease in list(generation.leases):
+                lease.end("shutting_down", "the server stopped before the answer was complete")
+
+    async def _end(self) -> None:
+        await self._listeners.close(_CLOSE_S)
+        await self._reconciler.stop()
+        _log.info("stopped", pid=os.getpid())
+
+    async def _until_drained(self) -> None:
+        for generation in self._generations():
+            await generation.drained()
+
+    def _generations(self) -> list[Generation]:
+        units = self._house.units.values()
+        return [each for unit in units for each in (unit.serving, unit.draining) if each is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The two listeners of a document; None where one stays as it is."""
+
+    inference: Listener | None = None
+    admin: Listener | None = None
+
+    def each(self) -> tuple[Listener, ...]:
+        return tuple(listener for listener in (self.inference, self.admin) if listener is not None)
+
+
+class Listeners:
+    """The sockets of a change: bound before anything is touched, served when it is accepted.
+
+    The old listener stops accepting then; what runs on it goes on.
+    """
+
+    def __init__(self, daemon: Daemon, default_admin: str) -> None:
+        self._daemon = daemon
+        self._default_admin = default_admin
+        self._serving = _Pair()
+        self._addresses: dict[str, Address] = {}
+        self._bound = _Pair()
+        self._wanted: dict[str, Address] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def prepare(self, server: ServerConfig) -> Problem | None:
+        """Binds every address that is new. The problem says which cannot be had."""
+        self._wanted = {
+            "inference": TcpAddress(server.host, server.port),
+            "admin": UnixAddress(Path((server.admin or self._default_admin).removeprefix("unix:"))),
+        }
+        daemon = self._daemon
+        for name, make, field in (
+            ("inference", daemon.inference, "server.port"),
+            ("admin", daemon.administration, "server.admin"),
+        ):
+            if self._wanted[name] == self._addresses.get(name):
+                continue
+            listener = Listener(make(), self._wanted[name])
+            try:
+                listener.bind()
+            except ListenError as error:
+                return Problem(error.code, error.message, path=field)
+            self._bound = replace(self._bound, **{name: listener})
+        return None
+
+    async def commit(self) -> None:
+        for listener in self._bound.each():
+            await listener.serve()
+        for name in ("inference", "admin"):
+            new, old = getattr(self._bound, name), getattr(self._serving, name)
+            if new is None:
+                continue
+            self._serving = replace(self._serving, **{name: new})
+            self._addresses[name] = self._wanted[name]
+            if old is not None:
+                old.stop_accepting()
+                task = asyncio.create_task(old.close(_OLD_LISTENER_S))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+        self._bound = _Pair()
+
+    async def discard(self) -> None:
+        for listener in self._bound.each():
+            await listener.close(0)
+        self._bound = _Pair()
+
+    def stop_accepting(self) -> None:
+        """The admin listener goes on: whoever waits for an answer about the end gets it."""
+        if self._serving.inference is not None:
+            self._serving.inference.stop_accepting()
+
+    async def close(self, deadline_s: float) -> None:
+        await self.discard()
+        await asyncio.gather(*(listener.close(deadline_s) for listener in self._serving.each()))
