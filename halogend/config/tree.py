@@ -122,8 +122,9 @@ def read(data: bytes, file: str) -> tuple[Node | None, tuple[Problem, ...]]:
     except Refused as refused:
         builder.report(refused.code, str(refused), refused.hint, refused.mark)
         return None, tuple(builder.problems)
-    except (ValueError, OverflowError) as error:  # the scanner's own: escapes and versions out of range
-        builder.report(Code.SYNTAX, f"the text cannot be read: {error}", "", builder.last)
+    except (ValueError, OverflowError):  # the scanner's own, for which it has no error with a place
+        message, hint = "an escape or a version number is out of range", "look behind this place for \\U or %YAML"
+        builder.report(Code.SYNTAX, message, hint, builder.last)
         return None, tuple(builder.problems)
     if builder.root is None:
         builder.report(Code.EMPTY_DOCUMENT, "the document is empty", "write a document, or restore the file")

@@ -1,0 +1,88 @@
+"""What reading a document gathers on its way, and how values are named in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from halogend.config import tree
+from halogend.config.codes import Code
+from halogend.config.fields import key_of
+from halogend.config.places import Mark
+from halogend.config.problems import Problem
+
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A field at its place in one document: `owner`'s field `key`, at the full-form `path`."""
+
+    owner: type[BaseModel]
+    key: str
+    path: str
+
+    @property
+    def info(self) -> FieldInfo:
+        return next(info for name, info in self.owner.model_fields.items() if key_of(name, info) == self.key)
+
+
+@dataclass(slots=True)
+class Findings:
+    """Faults and places, by full-form path. Written by the walk over the tree only.
+
+    `nodes` and `slots` hold every field that was written, so that a value the schema refuses can be
+    shown as it stands in the file.
+    """
+
+    file: str
+    env: Mapping[str, str]
+    problems: list[Problem] = field(default_factory=list)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    nodes: dict[str, tree.Node] = field(default_factory=dict)
+    slots: dict[str, Slot] = field(default_factory=dict)
+
+    def report(self, code: Code, mark: Mark | None, path: str, message: str, hint: str = "") -> None:
+        line, column = (mark.line, mark.column) if mark else (None, None)
+        self.problems.append(Problem(code, message, hint, self.file, line, column, path))
+
+    def saw(self, entry: tree.Entry, path: str) -> None:
+        """Remembers the place of a field: its value, or its key where the value starts on another line."""
+        node = entry.node
+        self.marks[path] = entry.mark if not isinstance(node, tree.Scalar) and node.block else node.mark
+        self.nodes[path] = node
+
+    def saw_inside(self, node: tree.Node, path: str) -> None:
+        """Remembers the places of what stands inside a leaf: one alias of a list, one device's weight."""
+        if isinstance(node, tree.Sequence):
+            for index, item in enumerate(node.items):
+                where = f"{path}[{index}]"
+                self.marks[where], self.nodes[where] = item.mark, item
+                self.saw_inside(item, where)
+        elif isinstance(node, tree.Mapping):
+            for entry in node.entries:
+                self.saw(entry, f"{path}.{entry.key}")
+                self.saw_inside(entry.node, f"{path}.{entry.key}")
+
+
+def kind(node: tree.Node) -> str:
+    """What a node is, for `found ...`."""
+    if isinstance(node, tree.Mapping):
+        return "a mapping"
+    if isinstance(node, tree.Sequence):
+        return "a list"
+    return shown(node.value)
+
+
+def shown(value: Any) -> str:
+    """A value on one line, shortened."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

@@ -1,0 +1,139 @@
+"""The rules that need facts: files that are there, devices that are there, and what fits on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from halogend.config.codes import Code
+from halogend.config.facts import DeviceFacts, Facts, ModelFacts
+from halogend.config.placement import by_device, kv_ratios
+from halogend.config.places import Places
+from halogend.config.problems import Problem
+from halogend.config.schema import Document, ModelConfig
+from halogend.config.values import BUILT_IN_TEMPLATES
+
+BLOCK_TOKENS = 16
+READABLE_FORMATS = ("gguf",)
+_KNOWN_FORMATS = ("gguf", "safetensors", "v2")
+
+
+def check_facts(document: Document, places: Places, facts: Facts) -> Iterator[Problem]:
+    """What the document asks for and the machine or the files cannot give."""
+    for index, model in enumerate(document.models):
+        path = f"models[{index}]"
+        known = facts.models.get(model.name)
+        if known is not None:
+            yield from _checkpoint(model, known, path, places)
+            yield from _template(model, known, path, places)
+            yield from _limits(model, known, path, places)
+    if facts.devices is not None:
+        yield from _presence(document, facts.devices, places)
+        for device in facts.devices:
+            yield from _device(document, device, facts, places)
+
+
+def _checkpoint(model: ModelConfig, known: ModelFacts, path: str, places: Places) -> Iterator[Problem]:
+    found = known.format
+    if found is not None and model.load_format not in {"auto", found}:
+        message = f"`load_format` says {model.load_format}, and the first bytes of {model.model} say {found}"
+        hint = "remove load_format, or name the right file"
+        yield places.problem(Code.CHECKPOINT_FORMAT_CONTRADICTION, f"{path}.load_format", message, hint)
+    elif known.fault is not None:
+        yield places.problem(known.fault.code, f"{path}.model", known.fault.message, known.fault.hint)
+    elif found is not None and found not in READABLE_FORMATS:
+        is_known = found in _KNOWN_FORMATS
+        code = Code.NOT_AVAILABLE_YET if is_known else Code.CHECKPOINT_UNKNOWN_FORMAT
+        what = (
+            f"{model.model} is a {found} checkpoint, which is not available yet"
+            if is_known
+            else (f"{model.model} is of no known format ({found})")
+        )
+        yield places.problem(code, f"{path}.model", what, f"this release reads {', '.join(READABLE_FORMATS)}")
+
+
+def _template(model: ModelConfig, known: ModelFacts, path: str, places: Places) -> Iterator[Problem]:
+    if known.template_fault is not None:
+        fault = known.template_fault
+        names = ", ".join(BUILT_IN_TEMPLATES)
+        hint = fault.hint or f"mend the path; built-in names: {names}"
+        yield places.problem(fault.code, f"{path}.chat_template", fault.message, hint)
+
+
+def _limits(model: ModelConfig, known: ModelFacts, path: str, places: Places) -> Iterator[Problem]:
+    limit = known.context_length
+    if limit is None:
+        return
+    for name in ("max_model_len", "max_prompt_len", "max_decode_len"):
+        value = getattr(model, name)
+        if value is not None and value > limit:
+            message = f"`{name}` {value} is over the model's own limit of {limit} tokens by {value - limit}"
+            hint = f"lower it to {limit}, or remove the line"
+            yield places.problem(Code.OVER_MODEL_LIMIT, f"{path}.{name}", message, hint)
+
+
+def _presence(document: Document, devices: tuple[DeviceFacts, ...], places: Places) -> Iterator[Problem]:
+    there = {name for device in devices for name in (device.id, *device.aliases)}
+    shown = ", ".join(" = ".join((device.id, *device.aliases)) for device in devices) or "none"
+    wanted = [
+        (f"models[{index}].device", ref.id) for index, model in enumerate(document.models) for ref in model.device
+    ] + [(f"devices[{index}].id", device.id) for index, device in enumerate(document.devices)]
+    for path, device_id in wanted:
+        if device_id != "auto" and device_id not in there:
+            message = f"the device {device_id} is not there; this machine has {shown}"
+            hint = f"take one of them, or check for another machine with --target {device_id.partition(':')[0]}"
+            yield places.problem(Code.DEVICE_NOT_THERE, path, message, hint)
+
+
+def _device(document: Document, device: DeviceFacts, facts: Facts, places: Places) -> Iterator[Problem]:
+    """Weights, then one full request of each model, in what the device may give."""
+    placed = by_device(document, facts.devices).get(device.id, ())
+    known = {index: facts.models.get(model.name) for index, model in placed}
+    fixed = sum((f.weight_bytes or 0) + f.working_bytes for f in known.values() if f)
+    room = _usable_bytes(document, device)
+    if not placed:
+        return
+    if fixed >= room:
+        heaviest = max(placed, key=lambda each: (known[each[0]] or ModelFacts()).weight_bytes or 0)[0]
+        message = f"the models on {device.id} need {_mib(fixed)} for weights and working memory, it has {_mib(room)}"
+        hint = "take a smaller model or a stronger quantisation, or raise the device's memory"
+        yield places.problem(Code.WEIGHTS_DO_NOT_FIT, f"models[{heaviest}].model", message, hint)
+        return
+    ratios = kv_ratios(document, facts.devices)
+    for index, model in placed:
+        about = known[index]
+        pool = model.kv_cache_bytes or int(ratios.get(model.name, 0.0) * (room - fixed))
+        if about is not None:
+            yield from _full_request(model, about, pool, f"models[{index}]", places)
+
+
+def _usable_bytes(document: Document, device: DeviceFacts) -> int:
+    """Memory less reserve less foreign use; the document may allow less memory, never more than there is."""
+    stated = next((each for each in document.devices if each.id in (device.id, *device.aliases)), None)
+    memory = min(device.memory_bytes, stated.memory) if stated and stated.memory else device.memory_bytes
+    reserve = stated.reserve if stated and stated.reserve is not None else device.reserve_bytes
+    return max(0, memory - reserve - device.foreign_bytes)
+
+
+def _full_request(
+    model: ModelConfig, known: ModelFacts, pool_bytes: int, path: str, places: Places
+) -> Iterator[Problem]:
+    if known.kv_bytes_per_token is None or known.context_length is None:
+        return
+    length = min(model.max_model_len or known.context_length, known.context_length)
+    if model.max_prompt_len and model.max_decode_len:
+        length = min(length, model.max_prompt_len + model.max_decode_len)
+    block_bytes = known.kv_bytes_per_token * BLOCK_TOKENS
+    blocks = -(-length // BLOCK_TOKENS)
+    if blocks * block_bytes > pool_bytes:
+        fits = pool_bytes // block_bytes * BLOCK_TOKENS
+        message = (
+            f"one request of {length} tokens needs {_mib(blocks * block_bytes)} of KV memory, "
+            f"the pool of {model.name!r} may have {_mib(pool_bytes)}"
+        )
+        lower = f"set max_model_len to at most {fits}, or " if fits else ""
+        hint = f"{lower}raise kv_cache_ratio or kv_cache_bytes"
+        yield places.problem(Code.REQUEST_DOES_NOT_FIT, f"{path}.max_model_len", message, hint)
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB" if size < 10 << 30 else f"{size / (1 << 30):.1f} GiB"

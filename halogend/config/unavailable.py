@@ -1,0 +1,89 @@
+"""What the document's language knows and this release does not do, and what halogend never does.
+
+A key in `LATER` is accepted at its neutral values, which say what happens anyway, and refused at
+any other; it never reaches the parsed document. A key in `OUT_OF_SCOPE` is refused at any value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel
+
+from halogend.config import schema
+
+OFF = "off"
+
+LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+    {
+        schema.ServerConfig: {"metrics_compat": (OFF,)},
+        schema.DeviceConfig: {"cores": ("auto",), "spare": (False, OFF), "thermal": (OFF,)},
+        schema.KernelsConfig: {"cache_dir": ()},
+        schema.ModelConfig: {
+            "mmap_threshold": (0.9,),
+            "max_queue_tokens": (0,),
+            "kv_block_pool": (OFF, {"autoscale": "auto", "min_free_ratio": 0.03}),
+            "watermarks": (OFF, {"soft": 0.75, "hard": 0.9}),
+            "eviction": ({"policy": "lru"},),
+            "cache_scope": ("key",),
+            "prefill_timeout_ms": (3000,),
+            "max_gap_ms": (250,),
+            "long_prompt": (OFF, {"threshold": 4096, "max_concurrent": 1}),
+            "reasoning_parser": (OFF,),
+            "tool_parser": (OFF,),
+            "priority": (0,),
+            "residency": ("always",),
+            "probation": (OFF,),
+            "tensor_parallel_size": (1,),
+            "engine_version": (),
+        },
+    }
+)
+
+_LORA = "serve a checkpoint the adapter was merged into"
+_SPECULATIVE = "remove it; every token comes from the model itself"
+_IMAGES = "remove it; models take text only"
+_HUB = "download the file yourself and give its path in `model`"
+
+OUT_OF_SCOPE: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("lora", "loras", "lora_adapters", "enable_lora", "adapters"), ("LoRA adapters", _LORA)),
+        **dict.fromkeys(
+            ("speculative", "speculative_decoding", "speculative_config", "draft_model", "num_speculative_tokens"),
+            ("speculative decoding", _SPECULATIVE),
+        ),
+        **dict.fromkeys(
+            ("images", "image", "multimodal", "mmproj", "vision", "audio", "limit_mm_per_prompt"),
+            ("images and other media", _IMAGES),
+        ),
+        **dict.fromkeys(("hub", "hf_repo", "hf_file", "hf_token", "repo_id", "download_dir"), ("hub downloads", _HUB)),
+        "nodes": ("several machines", "run one daemon on each machine, with a document of its own"),
+        "tensor_split": ("uneven tensor splits", "remove it; ranks share evenly"),
+    }
+)
+
+
+def is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
+    """Whether `value` is one of the neutral ones; a mapping is when each key it has is."""
+    return any(_same(value, wanted) for wanted in neutral)
+
+
+def _same(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(value, dict) and all(key in wanted and _same(value[key], wanted[key]) for key in value)
+    if isinstance(wanted, bool) or isinstance(value, bool):
+        return value is wanted
+    return bool(value == wanted)
+
+
+def neutral_words(neutral: tuple[Any, ...]) -> str:
+    """How to write the neutral value, for a hint."""
+    if not neutral:
+        return "remove it"
+    first = neutral[0]
+    if isinstance(first, dict):
+        inner = ", ".join(f"{key}: {value}" for key, value in first.items())
+        return f"remove it or write {{{inner}}}"
+    return f"remove it or write {str(first).lower() if isinstance(first, bool) else first}"
