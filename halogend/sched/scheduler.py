@@ -48,7 +48,6 @@ class _Draft:
 
     budget: int
     counts: dict[Sequence, int] = field(default_factory=dict)
-    preempted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +137,7 @@ class Scheduler:
         if len(self._in_flight) >= _MAX_IN_FLIGHT:
             raise InvariantError(f"{len(self._in_flight)} steps are in flight already")
         draft = self._place_running()
-        if not draft.preempted:
-            self._admit(draft, now)
+        self._admit(draft, now)
         return self._commit(draft) if draft.counts else None
 
     def apply(self, result: StepResult) -> Events:
@@ -236,8 +234,7 @@ class Scheduler:
             newest = self._running.newest
             if newest is sequence:
                 return
-            draft.budget += draft.counts.pop(newest, 0)
-            draft.preempted = True
+            draft.counts.pop(newest, None)
             self._preempt(newest)
         count = min(count, room)
         missing = blocks_for(sequence.computed + count) - len(sequence.blocks)

@@ -128,6 +128,40 @@ def test_the_newest_gives_way_and_is_recomputed_with_its_tokens() -> None:
     assert world.scheduler.stats.generated_tokens == 100
 
 
+def test_an_older_prompt_takes_the_blocks_of_a_newer_decode() -> None:
+    """The newer one is in the step already: it is taken out of it, and its share given back."""
+    world = World(make_limits(prefill_chunk_tokens=1), blocks=11)
+    world.add(96, 4)
+    world.add(10, 100)
+    run_until_preempted(world)
+    assert [(id_, count) for id_, _, count in shape(world)] == [(0, 1)]
+    assert world.scheduler.stats.waiting == 1
+    assert world.outcomes[1].tokens
+    world.drain()
+
+
+def test_an_older_decode_takes_the_blocks_of_a_newer_prompt() -> None:
+    """The newer one was to come later in the same step: it does not."""
+    world = World(make_limits(prefill_chunk_tokens=1), blocks=10)
+    world.add(10, 100)
+    world.add(96, 4)
+    run_until_preempted(world)
+    assert [id_ for id_, _, _ in shape(world)] == [0]
+    world.drain()
+
+
+def test_the_newest_waits_with_what_it_has_when_no_block_is_free() -> None:
+    """Giving up its own blocks would only cost it the recomputation."""
+    world = World(make_limits(), blocks=6)
+    world.add(16, 20)
+    world.add(16, 40)
+    while world.outcomes[0].end is None:
+        world.step()
+    assert len(world.outcomes[1].tokens) < len(world.outcomes[0].tokens)
+    world.drain()
+    assert world.scheduler.stats.preemptions == 0
+
+
 @DEPTHS
 def test_memory_is_taken_on_demand(depth: int) -> None:
     """A3: large budgets, early stops: all run together."""

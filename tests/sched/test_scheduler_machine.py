@@ -8,11 +8,11 @@ from support.sched_world import VOCAB, World, make_limits
 
 from halogend.sched.limits import SchedLimits
 
-TOTAL = 14
+TOTAL = 11
 
 limits = st.builds(
     make_limits,
-    max_batch=st.integers(1, 5),
+    max_batch=st.integers(1, 6),
     max_queue=st.integers(0, 6),
     queue_timeout_s=st.sampled_from([0.0, 3.0]),
     request_timeout_s=st.sampled_from([0.0, 30.0]),
@@ -44,7 +44,13 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
             assert refused == "queue_full"
             assert self.world.scheduler.stats.waiting >= self.limits.max_queue
 
-    @rule(count=st.integers(1, 12))
+    @rule(prompt_tokens=st.integers(1, 20), max_tokens=st.integers(30, 100), count=st.integers(2, 5))
+    def crowd(self, prompt_tokens: int, max_tokens: int, count: int) -> None:
+        """Short prompts, long answers: they are admitted together and run out of blocks together."""
+        for _ in range(count):
+            self.add(prompt_tokens, max_tokens, frozenset())
+
+    @rule(count=st.integers(1, 60))
     def steps(self, count: int) -> None:
         for _ in range(count):
             self.world.step()
@@ -71,7 +77,7 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
         self.limits = limits
         self.world.scheduler.update(limits)
 
-    @rule(limit=st.integers(2, TOTAL))
+    @rule(limit=st.integers(5, TOTAL))
     def resize(self, limit: int) -> None:
         while self.world.in_flight:
             self.world.apply()
@@ -89,7 +95,7 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
 
 
 class TestBriefly(SchedulerAgainstNaive.TestCase):
-    settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+    settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.slow

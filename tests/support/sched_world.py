@@ -55,19 +55,19 @@ class ListRunner:
     def __init__(self) -> None:
         self._memory: dict[tuple[int, int], tuple[int, int]] = {}  # (block, offset) -> (id, token)
         self._slots: dict[int, int] = {}
-        self._given: deque[tuple[StepPlan, list[list[int]]]] = deque()
+        self._given: deque[StepPlan] = deque()
 
     def submit(self, plan: StepPlan) -> None:
-        self._given.append((plan, [list(item.blocks) for item in plan.items]))
+        self._given.append(plan)
 
     def finish(self, failing: frozenset[int] = frozenset()) -> StepResult:
-        plan, blocks = self._given.popleft()
+        plan = self._given.popleft()
         assert len({item.id for item in plan.items}) == len(plan.items)
         assert len({item.slot for item in plan.items}) == len(plan.items)
         sampled: list[tuple[int, int]] = []
         failed: list[tuple[int, str]] = []
-        for item, where in zip(plan.items, blocks, strict=True):
-            token = self._compute(item, where)
+        for item in plan.items:
+            token = self._compute(item)
             if item.id in failing:
                 failed.append((item.id, "numeric_error"))
             elif item.samples:
@@ -78,7 +78,8 @@ class ListRunner:
                     self._slots[item.slot] = token
         return StepResult(plan.number, tuple(sampled), tuple(failed))
 
-    def _compute(self, item: StepItem, blocks: list[int]) -> int:
+    def _compute(self, item: StepItem) -> int:
+        blocks = item.blocks
         assert item.count > 0
         assert 0 not in blocks
         late = [self._slots.get(item.slot, 0)] if item.from_slot else []  # 0: its last step failed
