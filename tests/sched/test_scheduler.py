@@ -128,9 +128,10 @@ def test_the_newest_gives_way_and_is_recomputed_with_its_tokens() -> None:
     assert world.scheduler.stats.generated_tokens == 100
 
 
-def test_an_older_prompt_takes_the_blocks_of_a_newer_decode() -> None:
-    """The newer one is in the step already: it is taken out of it, and its share given back."""
-    world = World(make_limits(prefill_chunk_tokens=1), blocks=11)
+@pytest.mark.parametrize("blocks", [10, 11, 12])
+def test_an_older_prompt_takes_the_blocks_of_a_newer_decode(blocks: int) -> None:
+    """The newer one may be in the step already: it is taken out of it."""
+    world = World(make_limits(prefill_chunk_tokens=1), blocks=blocks)
     world.add(96, 4)
     world.add(10, 100)
     run_until_preempted(world)
