@@ -77,12 +77,12 @@ class Scheduler:
     # --- requests come and go -----------------------------------------------------------------
 
     def add(self, request: Request, now: float) -> Refusal | None:
-        """Takes a request into the queue, or says why not (queue_full, kv_pool_too_small)."""
+        """Takes a request into the queue, or says why not (queue_full, kv_too_small)."""
         if request.id in self._sequences:
             raise InvariantError(f"request {request.id} was added twice")
         if request.blocks_at_most > self._pool.capacity:
             return Refusal(
-                "kv_pool_too_small",
+                "kv_too_small",
                 f"the request needs {request.blocks_at_most * BLOCK_TOKENS} tokens of KV memory"
                 f" and the pool holds {self._pool.capacity * BLOCK_TOKENS}",
             )
@@ -120,7 +120,7 @@ class Scheduler:
 
     def resize(self, limit: int) -> tuple[End, ...]:
         """Moves the pool's limit (in blocks). Whoever holds a block behind it is preempted, whoever
-        can never fit again ends (kv_pool_too_small). Not while a step is in flight: it may still
+        can never fit again ends (kv_too_small). Not while a step is in flight: it may still
         write there (InvariantError)."""
         if self._in_flight:
             raise InvariantError("the pool cannot be resized while a step is in flight")
@@ -128,7 +128,7 @@ class Scheduler:
         for sequence in [s for s in self._running if max(s.blocks, default=0) >= limit]:
             self._preempt(sequence)
         misfits = [s for s in self._sequences.values() if s.request.blocks_at_most > self._pool.capacity]
-        return tuple(self._fail(misfits, "kv_pool_too_small"))
+        return tuple(self._fail(misfits, "kv_too_small"))
 
     # --- a step -----------------------------------------------------------------------------------
 

@@ -198,7 +198,7 @@ def test_the_head_is_admitted_when_nothing_runs() -> None:
 def test_what_can_never_fit_is_refused_at_once() -> None:
     world = World(make_limits(), blocks=5)
     assert world.add(60, 5) is None
-    assert world.add(60, 6) == "kv_pool_too_small"
+    assert world.add(60, 6) == "kv_too_small"
 
 
 def test_queue_bound_counts_who_would_wait() -> None:
@@ -318,7 +318,7 @@ def test_shrinking_below_a_request_ends_it() -> None:
     world.add(3, 3)
     world.step()
     world.end(world.scheduler.resize(4))
-    assert world.outcomes[0].end.code == "kv_pool_too_small"
+    assert world.outcomes[0].end.code == "kv_too_small"
     world.drain()
     assert world.outcomes[1].end.reason == "length"
 

@@ -39,7 +39,7 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
         refused = self.world.add(prompt_tokens, max_tokens, stop_ids)
         needed = -(-(prompt_tokens + max_tokens - 1) // 16)
         if needed > self.world.pool.capacity:
-            assert refused == "kv_pool_too_small"
+            assert refused == "kv_too_small"
         elif refused is not None:
             assert refused == "queue_full"
             assert self.world.scheduler.stats.waiting >= self.limits.max_queue
