@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from halogend.config.codes import Code
+from halogend.config.codes import Code, find
 from halogend.config.facts import DeviceFacts, Facts, ModelFacts
 from halogend.config.placement import by_device, kv_ratios
 from halogend.config.places import Places
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig
-from halogend.config.values import BUILT_IN_TEMPLATES
+from halogend.config.values import BUILT_IN_TEMPLATES, PRODUCTS
 
 BLOCK_TOKENS = 16
 READABLE_FORMATS = ("gguf",)
@@ -39,7 +39,9 @@ def _checkpoint(model: ModelConfig, known: ModelFacts, path: str, places: Places
         hint = "remove load_format, or name the right file"
         yield places.problem(Code.CHECKPOINT_FORMAT_CONTRADICTION, f"{path}.load_format", message, hint)
     elif known.fault is not None:
-        yield places.problem(known.fault.code, f"{path}.model", known.fault.message, known.fault.hint)
+        code = find(known.fault.code)
+        hint = known.fault.hint or (code.remedy if code else "")
+        yield places.problem(known.fault.code, f"{path}.model", known.fault.message, hint)
     elif found is not None and found not in READABLE_FORMATS:
         is_known = found in _KNOWN_FORMATS
         code = Code.NOT_AVAILABLE_YET if is_known else Code.CHECKPOINT_UNKNOWN_FORMAT
@@ -80,7 +82,8 @@ def _presence(document: Document, devices: tuple[DeviceFacts, ...], places: Plac
     for path, device_id in wanted:
         if device_id != "auto" and device_id not in there:
             message = f"the device {device_id} is not there; this machine has {shown}"
-            hint = f"take one of them, or check for another machine with --target {device_id.partition(':')[0]}"
+            kind = device_id.partition(":")[0]
+            hint = f"take one of them, or check with --target {device_id}" if kind in PRODUCTS else "take one of them"
             yield places.problem(Code.DEVICE_NOT_THERE, path, message, hint)
 
 

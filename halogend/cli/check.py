@@ -1,0 +1,80 @@
+"""`halogend check`: everything that is wrong with a document, at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from halogend.config.facts import DeviceFacts, Facts
+    from halogend.config.schema import Document
+
+USAGE = 2
+
+
+def add(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "check",
+        help="everything that is wrong with a document, at once",
+        description="Prints each problem as file:line:column: CODE: message (hint). Exit 0 valid, 1 invalid.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the document; - reads standard input")
+    parser.add_argument(
+        "--print", action="store_true", dest="show", help="print the canonical form of a valid document"
+    )
+    parser.add_argument("--offline", action="store_true", help="look at no file and no device the document names")
+    parser.add_argument(
+        "--target",
+        action="append",
+        default=[],
+        metavar="DEVICE",
+        help="assume this device instead of the machine's, such as ai_max_395 (may be repeated)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from halogend.config.canonical import canonical, revision, short_revision
+    from halogend.config.parse import parse
+    from halogend.config.rules import check
+    from halogend.config.targets import target
+
+    try:
+        data = sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
+        targets = tuple(target(text) for text in args.target)
+    except OSError as error:
+        print(f"halogend check: {args.file}: {error.strerror}", file=sys.stderr)
+        return USAGE
+    except ValueError as error:
+        print(f"halogend check: --target: {error}", file=sys.stderr)
+        return USAGE
+    parsed = parse(data, "<stdin>" if args.file == "-" else args.file, os.environ)
+    facts = _facts(parsed.partial, targets, offline=args.offline) if parsed.partial else None
+    problems = check(parsed, facts)
+    for problem in problems:
+        print(problem)
+    if problems or parsed.document is None:
+        return 1
+    if args.show:
+        print(canonical(parsed.document), end="")
+        return 0
+    names = ", ".join(model.name for model in parsed.document.models) or "none"
+    print(f"{args.file}: valid, revision {short_revision(revision(parsed.document))}, models: {names}")
+    return 0
+
+
+def _facts(document: Document, targets: tuple[DeviceFacts, ...], *, offline: bool) -> Facts | None:
+    """What is known beyond the text: of this machine, of the devices to assume, or nothing."""
+    from dataclasses import replace
+
+    from halogend.config.facts import Facts
+
+    if offline:
+        return Facts(devices=targets) if targets else None
+    from halogend.control.facts import gather_facts
+
+    facts = gather_facts(document)
+    return replace(facts, devices=targets) if targets else facts

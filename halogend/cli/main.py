@@ -1,0 +1,42 @@
+"""The `halogend` command: finds the subcommand and runs it.
+
+Each command is a module with `add(subparsers)` and `run(args) -> exit status`; what a command needs
+beyond argparse it imports when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from halogend import __version__
+from halogend.cli import check, explain, receipts, reload, run, schema, status
+
+COMMANDS = (run, check, reload, status, receipts, explain, schema)
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="halogend", description="One declaration, live LLM engines.")
+    top.add_argument("--version", action="version", version=f"halogend {__version__}")
+    subparsers = top.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add(subparsers)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit statuses are the command's own; 2 is a usage error."""
+    args = parser().parse_args(arguments)
+    try:
+        status_code: int = args.run(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return status_code
