@@ -92,7 +92,7 @@ def _device(document: Document, device: DeviceFacts, facts: Facts, places: Place
     placed = by_device(document, facts.devices).get(device.id, ())
     known = {index: facts.models.get(model.name) for index, model in placed}
     fixed = sum((f.weight_bytes or 0) + f.working_bytes for f in known.values() if f)
-    room = _usable_bytes(document, device)
+    room = usable_bytes(document, device)
     if not placed:
         return
     if fixed >= room:
@@ -109,7 +109,7 @@ def _device(document: Document, device: DeviceFacts, facts: Facts, places: Place
             yield from _full_request(model, about, pool, f"models[{index}]", places)
 
 
-def _usable_bytes(document: Document, device: DeviceFacts) -> int:
+def usable_bytes(document: Document, device: DeviceFacts) -> int:
     """Memory less reserve less foreign use; the document may allow less memory, never more than there is."""
     stated = next((each for each in document.devices if each.id in (device.id, *device.aliases)), None)
     memory = min(device.memory_bytes, stated.memory) if stated and stated.memory else device.memory_bytes

@@ -217,7 +217,8 @@ async def reclaim(unit: Unit, old: Generation, house: House, record: ModelRecord
         limit_s = drain_limit_s(unit, house)
         step.detail.update(generation=old.number, limit_s=limit_s)
         try:
-            await asyncio.wait_for(old.drained(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await old.drained()
         except TimeoutError:
             left = list(old.leases)
             step.detail.update(ended=len(left))

@@ -214,7 +214,8 @@ class Generation:
         prompt = TextPrompt(text=self.spec.warmup_prompt or "Hello")
         self.client.submit(Order(prompt=prompt, sampling=_GREEDY, max_tokens=1, stop=()), on_event)
         try:
-            finished = await asyncio.wait_for(done, self.spec.progress_timeout_s)
+            async with asyncio.timeout(self.spec.progress_timeout_s):
+                finished = await done
         except TimeoutError as error:
             raise self._start_error(
                 Code.LOAD_NO_PROGRESS, "it loaded, but its first token did not come in time"

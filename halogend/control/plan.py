@@ -14,6 +14,8 @@ import msgspec
 
 from halogend.config.codes import Code
 from halogend.config.fields import Apply, changed_fields
+from halogend.config.fit import BLOCK_TOKENS, usable_bytes
+from halogend.config.placement import kv_ratios
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig, ServerConfig
 from halogend.control.facts import WORKING_BYTES, Gathered, Inputs, Resolved
@@ -24,8 +26,6 @@ from halogend.control.receipts import ModelAction
 from halogend.control.router import RouteSettings
 from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
 
-BLOCK_TOKENS = 16
-DEFAULT_KV_SHARE = 0.75
 _DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85
 
 
@@ -70,7 +70,8 @@ class ModelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`models` has a line for every model, kept ones too. `server_changes` are listener fields."""
+    """`models` has a line for every model, kept ones too. `server_changes` are listener fields.
+    A problem's `path` is the name of the model that does not fit."""
 
     models: tuple[ModelPlan, ...]
     server_changes: tuple[dict[str, Any], ...]
@@ -86,24 +87,28 @@ class Plan:
 
 def targets(document: Document, gathered: Gathered) -> dict[str, Target]:
     """The desired state of every model. Every model's files must have been usable."""
-    budgets = {resolved.device: _budget(document, gathered, resolved.device) for resolved in gathered.models.values()}
+    ratios = kv_ratios(document, gathered.machine.devices)
     shared = len(gathered.models) > 1
-    return {
-        name: _target(resolved, budgets[resolved.device], _kv_share(name, gathered), gathered.machine, shared)
-        for name, resolved in gathered.models.items()
-    }
+    found = {}
+    for name, resolved in gathered.models.items():
+        budget = usable_bytes(document, gathered.machine.device(resolved.device))
+        fixed = sum(_fixed_bytes(gathered, peer) for peer in _peers(gathered, resolved.device))
+        room = Room(budget, max(0, budget - fixed), ratios.get(name, 0.0))
+        found[name] = _target(resolved, room, gathered.machine, shared)
+    return found
 
 
-def _budget(document: Document, gathered: Gathered, device_id: str) -> tuple[int, int]:
-    """(bytes that generations may take, the part of it that is for KV)."""
-    device = gathered.machine.device(device_id)
-    config = next((each for each in document.devices if each.id in (device.id, *device.aliases)), None)
-    memory = min(device.memory_bytes, (config and config.memory) or device.memory_bytes)
-    reserve = device.reserve_bytes if config is None or config.reserve is None else config.reserve
-    foreign = device.foreign_bytes if config is None or config.memory is None else 0
-    budget = max(0, memory - reserve - foreign)
-    others = sum(_fixed_bytes(gathered, name) for name, each in gathered.models.items() if each.device == device_id)
-    return budget, max(0, budget - others)
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes generations may take on a device, the part that is for KV, and a model's share of it."""
+
+    budget_bytes: int
+    kv_budget_bytes: int
+    kv_ratio: float
+
+
+def _peers(gathered: Gathered, device: str) -> list[str]:
+    return [name for name, each in gathered.models.items() if each.device == device]
 
 
 def _fixed_bytes(gathered: Gathered, name: str) -> int:
@@ -111,26 +116,15 @@ def _fixed_bytes(gathered: Gathered, name: str) -> int:
     return (facts.weight_bytes or 0) + facts.working_bytes
 
 
-def _kv_share(name: str, gathered: Gathered) -> float:
-    """What the document says, else an equal part of what the others on the device leave of 0.75."""
-    mine = gathered.models[name]
-    if mine.config.kv_cache_ratio is not None:
-        return mine.config.kv_cache_ratio
-    peers = [each.config for each in gathered.models.values() if each.device == mine.device]
-    stated = sum(peer.kv_cache_ratio or 0.0 for peer in peers)
-    silent = sum(peer.kv_cache_ratio is None and peer.kv_cache_bytes is None for peer in peers)
-    return max(0.0, min(DEFAULT_KV_SHARE, 1.0 - stated)) / max(1, silent)
-
-
-def _target(resolved: Resolved, budget: tuple[int, int], kv_share: float, machine: Machine, shared: bool) -> Target:
+def _target(resolved: Resolved, room: Room, machine: Machine, shared: bool) -> Target:
     config = resolved.config
     limits = _limits(resolved)
     token_bytes = resolved.geometry.kv_bytes_per_token(2 if resolved.kv_dtype == "bf16" else 4)
     floor = _pool_bytes(limits.max_model_len, token_bytes)
     most = _pool_bytes(limits.max_model_len * config.max_batch, token_bytes)
-    wanted = config.kv_cache_bytes or int(budget[1] * kv_share)
+    wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
     kv_bytes = max(floor, min(most, wanted))
-    engine = _engine_spec(resolved, kv_bytes, max(kv_bytes, budget[1]), machine.cores)
+    engine = _engine_spec(resolved, kv_bytes, max(kv_bytes, room.kv_budget_bytes), machine.cores)
     text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
     spec = GenerationSpec(
         model=config.name,
@@ -148,7 +142,7 @@ def _target(resolved: Resolved, budget: tuple[int, int], kv_share: float, machin
         settings=_settings(resolved, limits),
         holding=Holding(resolved.device, weights, WORKING_BYTES, kv_bytes),
         floor_bytes=floor,
-        budget_bytes=budget[0],
+        budget_bytes=room.budget_bytes,
     )
 
 
@@ -307,7 +301,7 @@ def _does_not_fit(target: Target, taken: int, needs: int) -> Problem:
         f"{mib(target.floor_bytes)}); {mib(taken)} of {mib(target.budget_bytes)} are taken"
     )
     hint = "lower kv_cache_ratio or max_model_len, remove a model, or set reload.strategy: replace"
-    return Problem(Code.OVERLAP_DOES_NOT_FIT, message, hint, path=f"models.{target.name}")
+    return Problem(Code.OVERLAP_DOES_NOT_FIT, message, hint, path=target.name)
 
 
 def mib(count: int) -> str:

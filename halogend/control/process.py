@@ -136,7 +136,8 @@ def spawn(host: Host, module: str, sockets: Mapping[str, socket.socket], environ
 async def reap(child: Child, grace_s: float) -> int:
     """Waits for the exit that was asked for, kills after `grace_s`, and returns the exit status."""
     try:
-        await asyncio.wait_for(child.exited.wait(), grace_s)
+        async with asyncio.timeout(grace_s):
+            await child.exited.wait()
     except TimeoutError:
         child.kill()
         await child.exited.wait()

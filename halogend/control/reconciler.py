@@ -16,6 +16,7 @@ import structlog
 from halogend.config.canonical import canonical, revision
 from halogend.config.codes import Code
 from halogend.config.parse import parse
+from halogend.config.places import ParseResult
 from halogend.config.problems import Problem
 from halogend.config.rules import check
 from halogend.config.schema import Document, ServerConfig
@@ -131,22 +132,26 @@ class Reconciler:
                     receipt, (Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file),)
                 )
             parsed = parse(content.data, self.source.file, self.source.environ)
-            if parsed.document is None:
-                return self._reject(receipt, parsed.problems)
+            gathered = None
+            if parsed.partial is not None:
+                gathered = await asyncio.to_thread(gather, parsed.partial, self._machine)
+            problems = check(parsed, gathered and gathered.facts)
             document = parsed.document
+            if problems or document is None or gathered is None:
+                return self._reject(receipt, problems)
             receipt.revision = revision(document)
             receipt.previous_revision = None if self.accepted is None else self.accepted.revision
-            gathered = await asyncio.to_thread(gather, document, self._machine)
-            problems = check(parsed, gathered.facts)
-            if problems:
-                return self._reject(receipt, problems)
             plan = make_plan(self._goals(), targets(document, gathered), (self._server(), document.server))
-            problems = plan.problems or _only(await self._sockets.prepare(document.server))
+            problems = tuple(_placed(problem, parsed) for problem in plan.problems or await self._prepare(document))
             if problems:
                 await self._sockets.discard()
                 return self._reject(receipt, problems)
         await self._apply(receipt, Accepted(document, receipt.revision), plan)
         return None
+
+    async def _prepare(self, document: Document) -> tuple[Problem, ...]:
+        problem = await self._sockets.prepare(document.server)
+        return () if problem is None else (problem,)
 
     async def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan) -> None:
         self.accepted = accepted
@@ -247,8 +252,11 @@ class Reconciler:
         )
 
 
-def _only(problem: Problem | None) -> tuple[Problem, ...]:
-    return () if problem is None else (problem,)
+def _placed(problem: Problem, parsed: ParseResult) -> Problem:
+    """With the line and column of the field it is about; a model's name stands for its `model`."""
+    names = [] if parsed.document is None else [model.name for model in parsed.document.models]
+    path = f"models[{names.index(problem.path)}].model" if problem.path in names else problem.path
+    return parsed.places.problem(problem.code, path, problem.message, problem.hint)
 
 
 def _outcome(receipt: Receipt, records: list[ModelRecord]) -> Outcome:

@@ -90,7 +90,8 @@ class FileSource:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._maybe.wait(), self._timing.poll)
+                async with asyncio.timeout(self._timing.poll):
+                    await self._maybe.wait()
                 await self._until_quiet()
             self._maybe.clear()
             self._look()
