@@ -82,24 +82,24 @@ def _q8_0(blocks: Tensor) -> Tensor:
 
 def _q4_k(blocks: Tensor) -> Tensor:
     """Eight groups of 32; scales and minima are 6-bit, packed into 12 bytes."""
-    packed = blocks[:, 4:16].unflatten(1, (3, 4))
+    packed = blocks[:, 4:16].reshape(-1, 3, 4)
     first, second, rest = packed.unbind(1)
     scales = torch.cat((first & 0x3F, (rest & 0x0F) | ((first >> 2) & 0x30)), dim=1).float()
     minima = torch.cat((second & 0x3F, (rest >> 4) | ((second >> 2) & 0x30)), dim=1).float()
     scales *= _half(blocks, 0)
     minima *= _half(blocks, 2)
-    codes = _nibbles(blocks[:, 16:144].unflatten(1, (4, 32))).flatten(1, 2).float()
+    codes = _nibbles(blocks[:, 16:144].reshape(-1, 4, 32)).flatten(1, 2).float()
     return codes.mul_(scales.unsqueeze(-1)).sub_(minima.unsqueeze(-1)).flatten(1)
 
 
 def _q6_k(blocks: Tensor) -> Tensor:
     """Sixteen groups of 16; codes are 4 low bits from one array and 2 high bits from another."""
-    low = _nibbles(blocks[:, 0:128].unflatten(1, (2, 64))).flatten(1)
+    low = _nibbles(blocks[:, 0:128].reshape(-1, 2, 64)).flatten(1)
     shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8).unsqueeze(-1)
-    high = ((blocks[:, 128:192].unflatten(1, (2, 1, 32)) >> shifts) & 3).flatten(1)
+    high = ((blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts) & 3).flatten(1)
     codes = (low | (high << 4)).to(torch.int8) - 32
     scales = blocks[:, 192:208].view(torch.int8).float() * _half(blocks, 208)
-    return codes.unflatten(1, (16, 16)).float().mul_(scales.unsqueeze(-1)).flatten(1)
+    return codes.view(-1, 16, 16).float().mul_(scales.unsqueeze(-1)).flatten(1)
 
 
 _DECODERS: dict[GgmlType, Callable[[Tensor], Tensor]] = {
@@ -121,7 +121,7 @@ def _fallback(kind: GgmlType) -> Callable[[Tensor], Tensor]:
         try:
             return torch.from_numpy(gguf.quants.dequantize(blocks.numpy().reshape(-1), quantisation))
         except NotImplementedError as error:
-            raise CheckpointError(TYPE_UNSUPPORTED, f"tensors of type {kind.name} cannot be read") from error
+            raise CheckpointError(TYPE_UNSUPPORTED, f"type {kind.name} cannot be decoded") from error
 
     def decode_blocks(blocks: Tensor) -> Tensor:
         return decode(blocks.contiguous()).view(-1, kind.block_elements)

@@ -38,8 +38,8 @@ def linear(x: Tensor, weight: LinearWeight) -> Tensor:
     return torch.cat([F.linear(x, part) for part in weight.parts], dim=-1)
 
 
-def logits(x: Tensor, weight: LinearWeight) -> Tensor:
-    return linear(x, weight).to(_wide(weight.dtype))
+def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
+    out.copy_(linear(x, weight))
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
@@ -73,8 +73,8 @@ def rotate(heads: Tensor, turns: Tensor, norm: NormWeight | None) -> None:
     if norm is not None:
         wide = rms_norm(wide, norm, wide.dtype)
     even, odd = wide[..., 0::2], wide[..., 1::2]
-    heads[..., 0::2] = (even * turns.real - odd * turns.imag).to(heads.dtype)
-    heads[..., 1::2] = (even * turns.imag + odd * turns.real).to(heads.dtype)
+    turned = torch.stack((even * turns.real - odd * turns.imag, even * turns.imag + odd * turns.real), dim=-1)
+    heads.copy_(turned.flatten(-2))
 
 
 def write_kv(cache: Tensor, slots: Tensor, kv: Tensor) -> None:

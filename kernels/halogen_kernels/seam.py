@@ -104,8 +104,13 @@ class PackLinear(Protocol):
 
 class Linear(Protocol):
     def __call__(self, x: Tensor, weight: LinearWeight) -> Tensor:
-        """[n, columns] -> [n, rows]; both in the weight's dtype for `linear`, the result in float32
-        for `logits`."""
+        """[n, columns] -> [n, rows], both in the weight's dtype."""
+        ...
+
+
+class Logits(Protocol):
+    def __call__(self, x: Tensor, weight: LinearWeight, out: Tensor) -> None:
+        """As linear, into `out` [n, rows], which is wider than the weight or as wide."""
         ...
 
 
@@ -174,7 +179,7 @@ class Kernels:
 
     pack_linear: PackLinear
     linear: Linear
-    logits: Linear
+    logits: Logits
     gated_linear: GatedLinear
     pack_norm: PackNorm
     rms_norm: RmsNorm

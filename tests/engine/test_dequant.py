@@ -92,7 +92,7 @@ def test_plain_types(kind: GgmlType, dtype: torch.dtype) -> None:
 def test_other_types_go_through_the_package(kind: GgmlType) -> None:
     values = np.random.default_rng(9).standard_normal(4096).astype(np.float32)
     blocks = random_blocks(kind, 5, seed=7)
-    if kind in (GgmlType.Q5_1,):
+    if kind == GgmlType.Q5_1:
         blocks = gguf.quants.quantize(values, gguf.GGMLQuantizationType(kind.number)).reshape(-1, kind.block_bytes)
     got = ours(kind, blocks).numpy()
     assert np.array_equal(got, oracle(kind, blocks), equal_nan=True)

@@ -108,7 +108,8 @@ def _plan_group(
     shape: AttentionShape, spans: Sequence[Span], window: int | None, dtype: torch.dtype, rows: int
 ) -> DecodeGroup:
     blocks = max(_block_count(span, shape, window) for span in spans)
-    table, firsts, lasts = [], [], []
+    table: list[int] = []
+    firsts, lasts = [], []
     for span in spans:
         first = _first_block(span, shape, window)
         used = span.blocks[first : -(-span.end // shape.block_tokens)]

@@ -4,6 +4,8 @@ Packing pays because torch's plain bfloat16 product repacks the matrix at every 
 form a product of few rows takes a third of the time or less.
 """
 
+# ruff: noqa: SLF001 (torch has no public names for oneDNN's packed products)
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -15,16 +17,18 @@ from torch import Tensor
 from halogen_kernels import reference
 from halogen_kernels.seam import Activation, LinearWeight
 
+_mkldnn = torch.ops.mkldnn
+
 _ROWS_HINT = 16  # the layout oneDNN picks is the same from 1 to 512 rows; it wants a number
 _POST_OPS = {"silu": ("swish", ""), "gelu_tanh": ("gelu", "tanh")}
 
 
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether this build and CPU run packed products in `dtype`."""
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return False
     if dtype == torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001 (torch has no public name for it)
+        return bool(_mkldnn._is_mkldnn_bf16_supported())
     return dtype == torch.float32
 
 
@@ -43,32 +47,37 @@ def linear(x: Tensor, weight: LinearWeight) -> Tensor:
     return torch.cat([_product(x, part) for part in weight.parts], dim=-1)
 
 
-def logits(x: Tensor, weight: LinearWeight) -> Tensor:
-    out = torch.empty(len(x), weight.rows)
+def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
     done = 0
     for part in weight.parts:
         piece = _product(x, part)
         out[:, done : done + piece.shape[1]] = piece
         done += piece.shape[1]
-    return out
 
 
 def gated_linear(x: Tensor, gate: LinearWeight, up: LinearWeight, activation: Activation) -> Tensor:
-    """The activation and the product run on the accumulators, before they are rounded."""
-    if len(gate.parts) > 1 or len(up.parts) > 1 or not gate.parts[0].is_mkldnn:
-        opened = reference.activate(linear(x, gate), activation)
-        return opened.mul_(linear(x, up))
+    pairs = zip(gate.parts, up.parts, strict=True)
+    done = [_gated_product(x, gate_part, up_part, activation) for gate_part, up_part in pairs]
+    return done[0] if len(done) == 1 else torch.cat(done, dim=-1)
+
+
+def _gated_product(x: Tensor, gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
+    if not gate.is_mkldnn:
+        return reference.activate(F.linear(x, gate), activation).mul_(F.linear(x, up))
+    # Activation and product run on the accumulators, before they are rounded.
     kind, algorithm = _POST_OPS[activation]
-    fused = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001 (oneDNN's fused products have no public name)
-    opened = fused(x, gate.parts[0], None, kind, [], algorithm)
-    return fused.binary(x, opened, up.parts[0], None, "mul")
+    opened = _mkldnn._linear_pointwise(x, gate, None, kind, [], algorithm)
+    product: Tensor = _mkldnn._linear_pointwise.binary(x, opened, up, None, "mul")
+    return product
 
 
 def _pack(part: Tensor) -> Tensor:
-    return torch.ops.mkldnn._reorder_linear_weight(part, _ROWS_HINT)  # noqa: SLF001 (as above)
+    packed: Tensor = _mkldnn._reorder_linear_weight(part, _ROWS_HINT)
+    return packed
 
 
 def _product(x: Tensor, part: Tensor) -> Tensor:
     if part.is_mkldnn:
-        return torch.ops.mkldnn._linear_pointwise(x, part, None, "none", [], "")  # noqa: SLF001 (as above)
+        product: Tensor = _mkldnn._linear_pointwise(x, part, None, "none", [], "")
+        return product
     return F.linear(x, part)

@@ -1,6 +1,6 @@
 """RMSNorm in four small operators instead of seven.
 
-    x / sqrt(mean(x^2) + eps) * w  =  x / hypot(|x|, sqrt(h * eps)) * (sqrt(h) * w)
+x / sqrt(mean(x^2) + eps) * w  =  x / hypot(|x|, sqrt(h * eps)) * (sqrt(h) * w)
 """
 
 from __future__ import annotations
@@ -29,5 +29,5 @@ def add_rms_norm(residual: Tensor, delta: Tensor, norm: NormWeight) -> None:
 
 def direction(x: Tensor, norm: NormWeight) -> Tensor:
     """x over its length, in float32, the length held above the floor."""
-    length = torch.linalg.vector_norm(x, 2, -1, True, dtype=torch.float32)
-    return x / length.hypot_(norm.floor)
+    length: Tensor = torch.linalg.vector_norm(x, 2, -1, True, dtype=torch.float32)
+    return torch.div(x, length.hypot_(norm.floor))

@@ -11,7 +11,8 @@ from halogen_kernels.seam import NormWeight
 
 def rotate(heads: Tensor, turns: Tensor, norm: NormWeight | None) -> None:
     wide = heads.float() if norm is None else direction(heads, norm).mul_(norm.weight)
-    turned = torch.view_as_complex(wide.unflatten(-1, (-1, 2))) * turns
+    pairs = wide.view(*wide.shape[:-1], -1, 2)
+    turned = torch.view_as_complex(pairs) * turns
     heads.copy_(torch.view_as_real(turned).flatten(-2))
 
 

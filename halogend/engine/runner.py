@@ -1,0 +1,44 @@
+"""The model runner: a step's plan in, logits out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from halogend.engine.batch import make_batch
+from halogend.engine.kvcache import KvCache
+from halogend.engine.models.decoder import Decoder
+from halogend.engine.progress import Progress
+from halogend.sched.step import StepPlan
+
+
+class ModelRunner:
+    """Implements `interface.Runner` over one model and one pool. All calls come from one thread."""
+
+    def __init__(self, model: Decoder, cache: KvCache, progress: Progress) -> None:
+        self._model = model
+        self._cache = cache
+        self._progress = progress
+
+    @property
+    def vocab(self) -> int:
+        return self._model.geometry.vocab
+
+    @property
+    def block_bytes(self) -> int:
+        return self._cache.block_bytes
+
+    def forward(self, plan: StepPlan, slot_tokens: Tensor) -> Tensor:
+        """See `interface.Runner.forward`."""
+        batch = make_batch(plan, slot_tokens)
+        if batch.fresh_blocks:
+            self._cache.clear(batch.fresh_blocks)
+        logits = torch.empty(len(batch.sampled), self.vocab)
+        self._model.forward(batch, self._cache, logits, self._progress.bump)
+        return logits
+
+    def resize_pool(self, blocks: int) -> None:
+        self._cache.resize(blocks)
+
+    def set_threads(self, threads: int) -> None:
+        torch.set_num_threads(threads)
