@@ -31,6 +31,8 @@ class Tokenizer:
         self.control = ControlTokens(vocabulary.control)
         self._engine = engine
         self._pieces = _pieces(vocabulary)
+        self._longest_bytes = max(len(text.encode()) for text in vocabulary.tokens)  # never less than it covers
+        self._covers_all_bytes = vocabulary.kind == "bpe" or vocabulary.types.count(TokenType.BYTE) == 256
 
     @classmethod
     def from_header(cls, header: GgufHeader) -> Tokenizer:
@@ -67,6 +69,11 @@ class Tokenizer:
     def piece(self, token: int) -> bytes:
         """The bytes that a token stands for in output; empty for control tokens."""
         return self._pieces[token]
+
+    def least_tokens(self, text_bytes: int) -> int:
+        """No text of so many UTF-8 bytes can be encoded into fewer tokens: every byte of it is in some
+        token's text. 0 where the vocabulary lets unknown text vanish into one token."""
+        return -(-text_bytes // max(self._longest_bytes, 1)) if self._covers_all_bytes else 0
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """`add_special`: begin (and end) with BOS (EOS) where the model wants it. `parse_special`:

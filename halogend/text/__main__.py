@@ -1,0 +1,31 @@
+"""`python -m halogend.text --control-fd N --data-fd N --engine-fd N --parent-pid P`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+
+from halogend.obs.log import configure_worker
+from halogend.text.process import Sockets, TextProcess
+from halogend.wire.process import die_with_parent
+
+
+async def _run(control_fd: int, data_fd: int, engine_fd: int) -> None:
+    sockets = Sockets(*(socket.socket(fileno=fd) for fd in (control_fd, data_fd, engine_fd)))
+    await TextProcess(sockets).run()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m halogend.text")
+    for name in ("control", "data", "engine"):
+        parser.add_argument(f"--{name}-fd", type=int, required=True)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent_pid)
+    configure_worker("text")
+    asyncio.run(_run(arguments.control_fd, arguments.data_fd, arguments.engine_fd))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What a text process loads: the tokenizer, and a chat template that is known to work."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from halogend.checkpoint import keys
+from halogend.checkpoint.formats import resolve_format
+from halogend.checkpoint.gguf import read_header
+from halogend.text.chat import ChatTemplate
+from halogend.text.progress import Progress
+from halogend.text.renderer import Renderer
+from halogend.text.tokenizer import Tokenizer
+from halogend.wire.messages import TextSpec
+from halogend.wire.process import nice_thread
+
+_LOADER_NICENESS = 19  # whoever serves on these cores comes first
+_TEMPLATE_KEY = "tokenizer.chat_template"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`own_template` is the checkpoint's, as Jinja source."""
+
+    tokenizer: Tokenizer
+    renderer: Renderer
+    own_template: str | None
+    load_s: float
+
+
+def load(spec: TextSpec, progress: Progress) -> Loaded:
+    """A second or two of CPU; to be run in a thread of its own, which it slows down for good.
+
+    Raises CheckpointError.
+    """
+    nice_thread(_LOADER_NICENESS)
+    start = time.monotonic()
+    resolve_format(spec.path, spec.load_format)
+    progress.bump()
+    header = read_header(spec.path)
+    progress.bump()
+    tokenizer = Tokenizer.from_header(header)
+    progress.bump()
+    own = keys.text(header, _TEMPLATE_KEY) if header.has(_TEMPLATE_KEY) else None
+    return Loaded(tokenizer, Renderer(), own, time.monotonic() - start)
+
+
+async def make_template(loaded: Loaded, chosen: str | None) -> ChatTemplate | None:
+    """The template `chosen` (Jinja source or a built-in name), else the checkpoint's own, else None.
+    Raises StartFailedError for one that does not work."""
+    source = loaded.own_template if chosen is None else chosen
+    if source is None:
+        return None
+    template = ChatTemplate(source, loaded.tokenizer, loaded.renderer)
+    await template.probe()
+    return template

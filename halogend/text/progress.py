@@ -1,0 +1,52 @@
+"""How far the text process has come, told to the daemon by a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from halogend.wire import messages
+from halogend.wire.channel import ChannelClosedError
+
+_EVERY_S = 0.5
+
+
+class Progress:
+    """A counter that moves with every request encoded and every step turned into text.
+
+    Written by the loader and then by the event loop, never by both; read by the sending thread.
+    """
+
+    def __init__(self, send: Callable[[messages.Progress], None], every_s: float = _EVERY_S) -> None:
+        self._send = send
+        self._every_s = every_s
+        self._stage = "starting"
+        self._counter = 0
+        self._busy = True
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begins to tell. The thread ends with the process, or when the daemon is gone."""
+        threading.Thread(target=self._tell, name="progress", daemon=True).start()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def begin(self, stage: str) -> None:
+        self._stage = stage
+        self.bump()
+
+    def bump(self) -> None:
+        self._counter += 1
+
+    def set_busy(self, busy: bool) -> None:
+        self._busy = busy
+
+    def _tell(self) -> None:
+        while True:
+            try:
+                self._send(messages.Progress(stage=self._stage, counter=self._counter, busy=self._busy))
+            except ChannelClosedError:
+                return
+            if self._ended.wait(self._every_s):
+                return

@@ -1,0 +1,97 @@
+"""The text process's hold on the process that renders templates: limits on time, a fresh child
+after each death, and one render at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from dataclasses import dataclass
+from typing import Any
+
+from halogend.text.render_frames import LENGTH, frame
+
+LIMIT_S = 2.0
+_START_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """`fault` empty: `text` is what the template wrote. Otherwise a kind (syntax, rejected,
+    failed, memory, timeout, died) and `text` says why."""
+
+    text: str
+    fault: str = ""
+
+
+class Renderer:
+    """Starts its child when it is first needed. Must be closed. The child is spawned from the
+    event loop's thread, whose end it does not survive."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._child: Process | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._child is None else self._child.pid
+
+    async def render(self, source: str, context: dict[str, Any]) -> Rendered:
+        """Renders are done one after the other; each has `limit_s` of wall-clock time from the moment
+        that the child is free. Never raises for what a template does."""
+        request = frame({"source": source, "context": context})
+        async with self._turn:
+            try:
+                child = await self._ready_child()
+                async with asyncio.timeout(self._limit_s):
+                    answer = await _ask(child, request)
+            except TimeoutError:
+                await self._end_child()
+                return Rendered(f"it ran for more than {self._limit_s:g} s", "timeout")
+            except (ConnectionError, asyncio.IncompleteReadError):
+                await self._end_child()
+                return Rendered("the process that rendered it died", "died")
+            except asyncio.CancelledError:  # the answer would be taken for the next request's
+                await asyncio.shield(self._end_child())
+                raise
+        if "fault" in answer:
+            return Rendered(answer["message"], answer["fault"])
+        return Rendered(answer["text"])
+
+    async def close(self) -> None:
+        async with self._turn:
+            await self._end_child()
+
+    async def _ready_child(self) -> Process:
+        """A child that has answered once, so that its start does not count as rendering."""
+        if self._child is not None and self._child.returncode is None:
+            return self._child
+        command = [sys.executable, "-P", "-m", "halogend.text.render", "--parent-pid", str(os.getpid())]
+        self._child = child = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        async with asyncio.timeout(_START_LIMIT_S):
+            await _ask(child, frame({"source": "", "context": {}}))
+        return child
+
+    async def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+        if child.stdin is not None:
+            child.stdin.close()
+
+
+async def _ask(child: Process, request: bytes) -> dict[str, str]:
+    if child.stdin is None or child.stdout is None:
+        raise ConnectionError("the child has no pipes")
+    child.stdin.write(request)
+    await child.stdin.drain()
+    (length,) = LENGTH.unpack(await child.stdout.readexactly(LENGTH.size))
+    answer: dict[str, str] = json.loads(await child.stdout.readexactly(length))
+    return answer
