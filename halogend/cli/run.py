@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from halogend.cli.admin import default_socket
+from halogend.cli.admin import add_address, address
 
 DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 
@@ -15,6 +15,7 @@ DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="the daemon, in the foreground")
     parser.add_argument("--config", type=Path, default=Path(DEFAULT_CONFIG), metavar="FILE", help=DEFAULT_CONFIG)
+    add_address(parser)
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.set_defaults(run=run)
 
@@ -26,5 +27,5 @@ def run(args: argparse.Namespace) -> int:
     from halogend.obs.log import configure_daemon
 
     configure_daemon(level=args.log_level)
-    options = daemon.Options(config=args.config, admin=default_socket(os.environ), environ=dict(os.environ))
+    options = daemon.Options(config=args.config, admin=address(args), environ=dict(os.environ))
     return asyncio.run(daemon.run(options))

@@ -1,0 +1,184 @@
+"""Plans: a pure function of what runs, the document and the facts."""
+
+import shutil
+
+import pytest
+import yaml
+from support.tiny_models import tiny_llama
+
+from halogend.config import schema
+from halogend.config.facts import DeviceFacts
+from halogend.config.fields import Apply, leaf_fields
+from halogend.config.parse import parse
+from halogend.config.rules import check
+from halogend.control.facts import gather
+from halogend.control.machine import Machine
+from halogend.control.plan import make_plan, targets
+from halogend.control.receipts import ModelAction
+
+GIB = 1 << 30
+
+
+def machine_with(memory_bytes):
+    return Machine(
+        cores=2, has_bf16=True, devices=(DeviceFacts(id="cpu:0", memory_bytes=memory_bytes, aliases=("cpu",)),)
+    )
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A folder with a model `a.gguf`, an equal `b.gguf` and a template; relative names in documents."""
+    tiny_llama(tmp_path / "a.gguf")
+    shutil.copy(tmp_path / "a.gguf", tmp_path / "b.gguf")
+    (tmp_path / "t.jinja").write_text("{{ messages[0].content }}")
+    return tmp_path
+
+
+def document_of(world, *models, **top):
+    """`models` are entries of the full form; a missing `model` is a.gguf."""
+    entries = [{"model": str(world / "a.gguf"), **model} for model in models]
+    text = yaml.safe_dump({"apiVersion": schema.API_VERSION, "allow_empty": True, "models": entries, **top})
+    parsed = parse(text.encode(), "c.yaml", {})
+    assert parsed.problems == ()
+    return parsed
+
+
+def targets_of(world, *models, memory=64 * GIB, **top):
+    parsed = document_of(world, *models, **top)
+    gathered = gather(parsed.document, machine_with(memory))
+    assert check(parsed, gathered.facts) == ()
+    return targets(parsed.document, gathered)
+
+
+def actions(old, new):
+    server = schema.ServerConfig()
+    return {each.model: each.action for each in make_plan(old, new, (server, server)).models}
+
+
+BASE = {"name": "m", "max_batch": 8, "kv_cache_bytes": "64MiB"}
+OTHER_VALUE = {
+    "models[].aliases": ["other"],
+    "models[].path_alias": True,
+    "models[].weight": 2.0,
+    "models[].model": "b.gguf",
+    "models[].load_format": "gguf",
+    "models[].device": "cpu:0",
+    "models[].precision": "fp32",
+    "models[].kernels.flash_attention": False,
+    "models[].kernels.backend": "reference",
+    "models[].kernels.compile": "off",
+    "models[].load_thread_num": 1,
+    "models[].load.progress_timeout_s": 5.0,
+    "models[].kv_cache_ratio": 0.5,
+    "models[].kv_cache_bytes": "96MiB",
+    "models[].kv_cache_dtype": "fp32",
+    "models[].max_batch": 9,
+    "models[].max_queue": 9,
+    "models[].queue_timeout_ms": 9,
+    "models[].request_timeout_ms": 60_001,
+    "models[].max_prompt_len": 99,
+    "models[].max_decode_len": 99,
+    "models[].max_model_len": 199,
+    "models[].prefill_chunk": 9,
+    "models[].sampling.temperature": 0.9,
+    "models[].sampling.top_p": 0.9,
+    "models[].sampling.top_k": 9,
+    "models[].sampling.min_p": 0.1,
+    "models[].sampling.repetition_penalty": 1.1,
+    "models[].sampling.presence_penalty": 0.1,
+    "models[].sampling.frequency_penalty": 0.1,
+    "models[].chat_template": "t.jinja",
+    "models[].warmup.kernels": False,
+    "models[].warmup.prompt": "Hi",
+    "models[].reload.strategy": "overlap",
+    "models[].reload.drain_timeout_s": 7.0,
+}
+ONE_VALUE_ONLY = {"models[].exec_mode", "models[].load.verify"}
+FIELDS = {field.path: field for field in leaf_fields(schema.Document) if field.path.startswith("models[]")}
+
+
+def changed(world, path):
+    value = OTHER_VALUE[path]
+    if path in ("models[].model", "models[].chat_template"):
+        value = str(world / value)
+    entry = dict(BASE)
+    if path == "models[].kv_cache_ratio":
+        del entry["kv_cache_bytes"]
+    *sections, last = path.removeprefix("models[].").split(".")
+    for section in sections:
+        entry = entry | {section: {last: value}}
+    return entry if sections else entry | {last: value}
+
+
+def test_every_field_of_a_model_is_covered_here():
+    assert set(OTHER_VALUE) | ONE_VALUE_ONLY | {"models[].name"} == set(FIELDS)
+
+
+@pytest.mark.parametrize("path", sorted(OTHER_VALUE))
+def test_the_class_of_a_field_decides_what_happens(world, path):
+    old, new = targets_of(world, BASE), targets_of(world, changed(world, path))
+    plan = make_plan(old, new, (None, schema.ServerConfig()))
+    (model,) = plan.models
+    expected = ModelAction.REPLACE if FIELDS[path].apply is Apply.GENERATION else ModelAction.UPDATE
+    assert model.action is expected
+    field = path.removeprefix("models[].")
+    assert {change["field"]: change["class"] for change in model.changes}[field] == FIELDS[path].apply
+
+
+def test_the_same_document_is_an_empty_plan(world):
+    old = targets_of(world, BASE)
+    plan = make_plan(old, targets_of(world, BASE), (schema.ServerConfig(), schema.ServerConfig()))
+    assert plan.is_empty
+    assert plan.problems == ()
+
+
+def test_models_that_come_and_go(world):
+    old = targets_of(world, {"name": "x"}, {"name": "y"})
+    new = targets_of(world, {"name": "y"}, {"name": "z"})
+    assert actions(old, new) == {"y": ModelAction.KEEP, "z": ModelAction.CREATE, "x": ModelAction.REMOVE}
+
+
+def test_the_same_path_with_other_bytes_is_a_new_generation_and_says_so(world):
+    old = targets_of(world, BASE)
+    tiny_llama(world / "new.gguf", seed=1)
+    (world / "new.gguf").rename(world / "a.gguf")
+    plan = make_plan(old, targets_of(world, BASE), (None, schema.ServerConfig()))
+    (model,) = plan.models
+    assert model.action is ModelAction.REPLACE
+    (change,) = model.changes
+    assert change["field"] == f"input {world / 'a.gguf'}"
+
+
+def test_an_edited_template_is_live(world):
+    entry = BASE | {"chat_template": str(world / "t.jinja")}
+    old = targets_of(world, entry)
+    (world / "t.jinja").write_text("{{ messages[-1].content }}")
+    assert actions(old, targets_of(world, entry)) == {"m": ModelAction.UPDATE}
+
+
+def test_listener_fields_are_named(world):
+    old, new = schema.ServerConfig(port=8000), schema.ServerConfig(port=8001)
+    plan = make_plan({}, {}, (old, new))
+    assert [(change["field"], change["class"]) for change in plan.server_changes] == [("server.port", Apply.LISTENER)]
+    assert not plan.is_empty
+
+
+def test_a_newcomer_that_does_not_fit_beside_the_old_one_is_refused_with_the_numbers(world):
+    entry = {"name": "m", "kv_cache_ratio": 1.0, "max_batch": 4096}
+    old = targets_of(world, entry, memory=1 * GIB)
+    new = targets_of(world, entry | {"precision": "fp32"}, memory=1 * GIB)
+    plan = make_plan(old, new, (None, schema.ServerConfig()))
+    (problem,) = plan.problems
+    assert problem.code == "HRT-1004"
+    assert "MiB" in problem.message
+    assert "reload.strategy: replace" in problem.hint
+    replace = targets_of(world, entry | {"precision": "fp32", "reload": {"strategy": "replace"}}, memory=1 * GIB)
+    assert make_plan(old, replace, (None, schema.ServerConfig())).problems == ()
+
+
+def test_models_of_a_device_share_the_default_ratio(world):
+    alone = targets_of(world, {"name": "x", "max_batch": 4096}, memory=5 * GIB // 2)
+    both = targets_of(world, {"name": "x", "max_batch": 4096}, {"name": "y", "max_batch": 4096}, memory=5 * GIB // 2)
+    budget = 5 * GIB // 2 - sum(each.holding.weights_bytes + each.holding.working_bytes for each in both.values())
+    assert both["x"].holding.kv_bytes == both["y"].holding.kv_bytes == int(budget * 0.375)
+    assert alone["x"].holding.kv_bytes > both["x"].holding.kv_bytes

@@ -1,0 +1,138 @@
+"""Every part is killed in turn: typed errors, nobody else notices, nothing is left behind."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+
+import httpx
+import pytest
+from support.live import alive, descendants, document, free_port, live, until
+from support.tiny_models import tiny_llama
+
+
+@pytest.fixture
+def two(tmp_path):
+    """A daemon with two models, x and y."""
+    tiny_llama(tmp_path / "a.gguf", layers=2, context=4096)
+    port = free_port()
+    models = [{"name": name, "model": f"{tmp_path}/a.gguf", "precision": "fp32"} for name in "xy"]
+    with live(tmp_path, document(port, *models, server={"ready": "all"}), port) as daemon:
+        yield daemon.until_serving()
+
+
+class Stream:
+    """One long stream; `lines` come in as they are sent."""
+
+    def __init__(self, client, url, model):
+        payload = {"model": model, "prompt": "alpha", "max_tokens": 3000, "temperature": 0.5, "stream": True}
+        self.events = []
+        self.ended_at = None
+        self.began = asyncio.Event()
+        self.task = asyncio.create_task(self._run(client, url, payload))
+
+    async def _run(self, client, url, payload):
+        async with client.stream("POST", f"{url}/v1/completions", json=payload) as response:
+            assert response.status_code == 200
+            async for line in response.aiter_lines():
+                if line.startswith("data: {"):
+                    self.events.append(json.loads(line[6:]))
+                    self.began.set()
+        self.ended_at = time.monotonic()
+
+
+async def test_an_engine_killed_under_eight_streams(two):
+    engine = (await asyncio.to_thread(two.pids, "x"))["engine"]
+    async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=20)) as client:
+        doomed = [Stream(client, two.url, "x") for _ in range(8)]
+        safe = [Stream(client, two.url, "y") for _ in range(2)]
+        await asyncio.gather(*(each.began.wait() for each in (*doomed, *safe)))
+        killed_at = time.monotonic()
+        os.kill(engine, signal.SIGKILL)
+        await asyncio.gather(*(each.task for each in doomed))
+        for each in doomed:
+            assert each.ended_at - killed_at < 1.0
+            assert each.events[-1]["error"]["code"] == "engine_died"
+        seen = [len(each.events) for each in safe]
+        answer = await client.post(
+            f"{two.url}/v1/completions", json={"model": "x", "prompt": "beta", "max_tokens": 4, "temperature": 0}
+        )
+        assert answer.status_code == 200
+        await asyncio.gather(*(each.task for each in safe))
+        for each, before in zip(safe, seen, strict=True):
+            assert len(each.events) > before
+            assert not any("error" in event for event in each.events)
+            assert each.events[-1]["choices"][0]["finish_reason"] in ("length", "stop")
+    status = await asyncio.to_thread(two.status)
+    assert status["models"]["x"]["serving"]["generation"] == 2
+    assert status["models"]["y"]["serving"]["generation"] == 1
+
+
+@pytest.mark.parametrize("role", ["text", "engine"])
+def test_either_process_of_a_generation_may_die(two, role):
+    pids = two.pids("x")
+    os.kill(pids[role], signal.SIGKILL)
+    until(lambda: two.status()["models"]["x"]["serving"] and two.pids("x") != pids, "it is started again")
+    until(lambda: not any(alive(pid) for pid in pids.values()), "the other half is ended too")
+    answer = httpx.post(f"{two.url}/v1/completions", json={"model": "x", "prompt": "b", "max_tokens": 1}, timeout=60)
+    assert answer.status_code == 200
+
+
+def test_a_killed_daemon_leaves_no_process(two):
+    children = descendants(two.pid)
+    assert len(children) >= 4
+    two.process.kill()
+    two.process.wait()
+    until(lambda: not any(alive(pid) for pid in children), "all children are gone", patience_s=1.0)
+
+
+def test_a_crash_loop_ends_in_a_stated_failure_and_the_other_model_serves_on(two):
+    for _ in range(6):
+        pid = until(lambda: (two.status()["models"]["x"]["serving"] or {}).get("pids", {}).get("engine"), "x serves")
+        os.kill(pid, signal.SIGKILL)
+        until(lambda pid=pid: not alive(pid), "it is dead")
+        if until(lambda: _settled_or_failed(two), "x serves again or was given up") == "failed":
+            break
+    model = two.status()["models"]["x"]
+    assert model["state"] == "failed"
+    assert "HRT-1002" in model["trouble"]
+    refused = httpx.post(f"{two.url}/v1/completions", json={"model": "x", "prompt": "b", "max_tokens": 1})
+    assert refused.status_code == 503
+    fine = httpx.post(f"{two.url}/v1/completions", json={"model": "y", "prompt": "b", "max_tokens": 1}, timeout=60)
+    assert fine.status_code == 200
+    assert two.reload()[1]["outcome"] == "applied"
+    assert two.status()["models"]["x"]["state"] == "serving"
+
+
+def _settled_or_failed(daemon):
+    model = daemon.status()["models"]["x"]
+    if model["state"] == "failed" and "HRT-1002" in (model["trouble"] or ""):
+        return "failed"
+    return model["state"] == "serving" and "serving"
+
+
+def test_s1_a_stopped_engine_makes_health_fail(two):
+    engine = two.pids("x")["engine"]
+    assert httpx.get(f"{two.url}/healthz").status_code == 200
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        until(lambda: httpx.get(f"{two.url}/healthz").status_code != 200, "health fails", patience_s=8)
+        assert httpx.get(f"{two.url}/livez").status_code == 200
+    finally:
+        os.kill(engine, signal.SIGCONT)
+
+
+def test_sigterm_lets_a_stream_end_and_exits_zero(two):
+    with httpx.stream(
+        "POST",
+        f"{two.url}/v1/completions",
+        json={"model": "x", "prompt": "alpha", "max_tokens": 200, "temperature": 0, "stream": True},
+        timeout=60,
+    ) as response:
+        lines = response.iter_lines()
+        next(lines)
+        two.process.send_signal(signal.SIGTERM)
+        assert list(lines)[-2:] == ["data: [DONE]", ""]
+    assert two.process.wait(timeout=60) == 0
+    assert "shutting_down" not in two.log.read_text()

@@ -1,0 +1,232 @@
+"""An edit replaces the model under load: nobody fails, nobody is cut, nothing is mixed up."""
+
+import asyncio
+import json
+import signal
+
+import httpx
+import pytest
+from support.live import alive, document, free_port, live, pss_bytes, until
+from support.tiny_models import tiny_gemma3, tiny_llama
+
+PROMPTS = [f"{word} {number}" for number, word in enumerate(["alpha", "beta", "gamma", "delta"] * 4)]
+TOKENS = 48
+
+
+def body(prompt, model="chat"):
+    return {"model": model, "prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "stream": True}
+
+
+async def stream(client, url, payload):
+    """(text, finish reason); raises on anything but a whole answer."""
+    text, reason, done = "", None, False
+    async with client.stream("POST", f"{url}/v1/completions", json=payload) as response:
+        assert response.status_code == 200, (await response.aread()).decode()
+        async for line in response.aiter_lines():
+            if not line.startswith("data: "):
+                continue
+            if line == "data: [DONE]":
+                done = True
+                break
+            event = json.loads(line[6:])
+            assert "error" not in event, event
+            for choice in event["choices"]:
+                text += choice["text"]
+                reason = choice["finish_reason"] or reason
+    assert done
+    return text, reason
+
+
+async def answers(url, model="chat"):
+    """Each prompt's answer, asked alone."""
+    async with httpx.AsyncClient(timeout=60) as client:
+        return {prompt: await stream(client, url, body(prompt, model)) for prompt in PROMPTS}
+
+
+class Load:
+    """Clients that ask one prompt after the other until told to stop."""
+
+    def __init__(self, url):
+        self.url = url
+        self.got = []
+        self.failures = []
+        self._stop = False
+
+    async def run(self, clients=16):
+        async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=clients)) as client:
+            await asyncio.gather(*(self._client(client, number) for number in range(clients)))
+
+    def stop(self):
+        self._stop = True
+
+    async def _client(self, client, number):
+        turn = number
+        while not self._stop:
+            prompt = PROMPTS[turn % len(PROMPTS)]
+            try:
+                self.got.append((prompt, await stream(client, self.url, body(prompt))))
+            except (httpx.HTTPError, AssertionError, ValueError) as error:
+                self.failures.append((prompt, repr(error)))
+            turn += 1
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Two models that answer differently."""
+    tiny_llama(tmp_path / "a.gguf", layers=2)
+    tiny_gemma3(tmp_path / "b.gguf", layers=2)
+    return tmp_path
+
+
+def text_of(folder, port, name, **more):
+    return document(port, {"name": "chat", "model": f"{folder}/{name}.gguf", "precision": "fp32", **more})
+
+
+@pytest.mark.slow
+async def test_swaps_and_bad_edits_under_load_lose_nothing(pair):
+    port = free_port()
+    with live(pair, text_of(pair, port, "a"), port) as daemon:
+        await asyncio.to_thread(daemon.until_serving)
+        expected = {"a": await answers(daemon.url)}
+        daemon.write(text_of(pair, port, "b"))
+        await asyncio.to_thread(daemon.reload, "closed")
+        expected["b"] = await answers(daemon.url)
+        assert expected["a"] != expected["b"]
+        load = Load(daemon.url)
+        running = asyncio.create_task(load.run())
+        sizes, old_pids = [], []
+        for number in range(5):
+            await asyncio.sleep(1)
+            old_pids += (await asyncio.to_thread(daemon.pids, "chat")).values()
+            daemon.write(text_of(pair, port, "ab"[number % 2]))
+            status, receipt = await asyncio.to_thread(daemon.reload, "closed")
+            assert (status, receipt["outcome"]) in [(0, "applied"), (0, "unchanged")], receipt
+            if number < 3:
+                daemon.write(["models: [", text_of(pair, port, "missing"), "model: x\nmodel: y\n"][number])
+                status, receipt = await asyncio.to_thread(daemon.reload)
+                assert (status, receipt["outcome"]) == (1, "rejected")
+                assert receipt["problems"]
+            await asyncio.sleep(3)
+            sizes.append(pss_bytes(daemon.pid))
+        load.stop()
+        await running
+        assert load.failures == []
+        wrong = [got for got in load.got if got[1] not in (expected["a"][got[0]], expected["b"][got[0]])]
+        assert wrong == []
+        assert len(load.got) > 100
+        assert not any(alive(pid) for pid in old_pids)
+        assert abs(sizes[-1] / sizes[0] - 1) < 0.10
+        assert daemon.stop() == 0
+
+
+def completion(url, prompt="alpha 0", model="chat"):
+    payload = {"model": model, "prompt": prompt, "max_tokens": 4, "temperature": 0}
+    return httpx.post(f"{url}/v1/completions", json=payload, timeout=60)
+
+
+def test_every_trigger_applies_an_edit_and_a_bad_one_changes_nothing(pair):
+    """A rename over the file, SIGHUP, `halogend reload`; then problems with their place."""
+    port = free_port()
+    with live(pair, text_of(pair, port, "a"), port) as daemon:
+        daemon.until_serving()
+        first = completion(daemon.url).json()["choices"][0]["text"]
+
+        def generation():
+            return daemon.status()["models"]["chat"]["serving"]["generation"]
+
+        daemon.write(text_of(pair, port, "b"))
+        until(lambda: generation() == 2, "the edit is applied by the file watch")
+        assert completion(daemon.url).json()["choices"][0]["text"] != first
+
+        status, receipt = daemon.reload()
+        assert (status, receipt["outcome"]) == (0, "unchanged")
+
+        daemon.write(text_of(pair, port, "b") + "# a comment\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        until(lambda: daemon.receipts()[0]["trigger"] in ("signal", "file"), "a receipt of the signal")
+        until(lambda: daemon.receipts()[0]["outcome"] == "unchanged", "a comment changes nothing")
+
+        daemon.write(text_of(pair, port, "a", max_batchh=3))
+        status, receipt = daemon.reload()
+        assert (status, receipt["outcome"]) == (1, "rejected")
+        (problem,) = receipt["problems"]
+        assert problem["line"]
+        assert "max_batch" in problem["hint"] + problem["message"]
+        assert generation() == 2
+        assert completion(daemon.url).status_code == 200
+
+        status, receipt = daemon.reload()
+        assert receipt["outcome"] == "rejected"
+        daemon.write(text_of(pair, port, "b", max_batch=3, max_prompt_len=40))
+        status, receipt = daemon.reload()
+        assert (status, receipt["outcome"], generation()) == (0, "applied", 2)
+        assert {change["class"] for change in receipt["models"][0]["changes"]} == {"live"}
+        long = completion(daemon.url, "alpha " * 200)
+        assert long.status_code == 400
+        assert "40" in long.json()["error"]["message"]
+        assert daemon.stop() == 0
+
+
+def test_several_models_come_and_go_and_the_short_forms_names_follow_the_path(pair):
+    port = free_port()
+    a, b = {"name": "a", "model": f"{pair}/a.gguf"}, {"name": "b", "model": f"{pair}/b.gguf"}
+    with live(pair, document(port, a, b), port) as daemon:
+        daemon.until_serving()
+        until(lambda: daemon.status()["settled"], "both serve")
+        assert [completion(daemon.url, model=name).status_code for name in "ab"] == [200, 200]
+        daemon.write(document(port, b))
+        assert daemon.reload("closed")[1]["outcome"] == "applied"
+        gone = completion(daemon.url, model="a")
+        assert gone.status_code == 404
+        assert "known: b" in gone.json()["error"]["message"]
+        assert 'model="a"' not in httpx.get(f"{daemon.url}/metrics").text
+        daemon.write(f"model: {pair}/a.gguf\nport: {port}\n")
+        assert daemon.reload("closed")[1]["outcome"] == "applied"
+        assert [completion(daemon.url, model=name).status_code for name in ("default", "a", "b")] == [200, 200, 404]
+        assert daemon.stop() == 0
+
+
+def test_replace_holds_requests_until_the_new_model_serves_and_undoes_itself(pair):
+    port = free_port()
+    replace = {"reload": {"strategy": "replace", "drain_timeout_s": 5}}
+    with live(pair, text_of(pair, port, "a", **replace), port) as daemon:
+        daemon.until_serving()
+        first = completion(daemon.url).json()["choices"][0]["text"]
+        daemon.write(text_of(pair, port, "b", **replace))
+        status, receipt = daemon.reload("none")
+        during = completion(daemon.url)
+        assert during.status_code == 200
+        assert daemon.reload("closed")[1]["outcome"] == "unchanged"
+        steps = [step["name"] for step in daemon.command("receipts", receipt["id"])[1]["models"][0]["steps"]]
+        assert steps.index("reclaim") < steps.index("load")
+        (pair / "loop.jinja").write_text(
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+        )
+        daemon.write(text_of(pair, port, "a", chat_template=f"{pair}/loop.jinja", **replace))
+        status, receipt = daemon.reload("closed")
+        assert (status, receipt["outcome"]) == (1, "failed")
+        assert "template" in receipt["models"][0]["error"]
+        assert completion(daemon.url).json()["choices"][0]["text"] != first
+        assert daemon.stop() == 0
+
+
+def test_the_listener_moves_and_a_busy_port_changes_nothing(pair):
+    port, second = free_port(), free_port()
+    with live(pair, text_of(pair, port, "a"), port) as daemon, httpx.Client() as busy:
+        daemon.until_serving()
+        daemon.write(text_of(pair, second, "a"))
+        assert daemon.reload()[1]["outcome"] == "applied"
+        assert completion(f"http://127.0.0.1:{second}").status_code == 200
+        with pytest.raises(httpx.ConnectError):
+            completion(daemon.url)
+        import socket
+
+        with socket.create_server(("127.0.0.1", port)):
+            daemon.write(text_of(pair, port, "a"))
+            status, receipt = daemon.reload()
+        assert (status, receipt["outcome"]) == (1, "rejected")
+        assert str(port) in receipt["problems"][0]["message"]
+        assert receipt["problems"][0]["line"]
+        assert completion(f"http://127.0.0.1:{second}").status_code == 200
+        assert busy.get(f"http://127.0.0.1:{second}/readyz").status_code == 200
+        assert daemon.stop() == 0

@@ -1,0 +1,149 @@
+"""A real daemon in a process of its own, for tests that look at it from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+API_VERSION = "halogen.dev/v1alpha1"
+PATIENCE_S = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def document(port: int, *models: dict[str, Any], **top: Any) -> str:
+    server = {"port": port, **top.pop("server", {})}
+    return yaml.safe_dump({"apiVersion": API_VERSION, "server": server, "models": list(models), **top}, sort_keys=False)
+
+
+def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+    """Looks until the condition gives something true, and returns that."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise TimeoutError(f"{what}: not within {patience_s:g} s")
+
+
+def alive(pid: int) -> bool:
+    """A zombie does not count."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in path.read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+def pss_bytes(pid: int) -> int:
+    """Proportional share of memory of a process and all that came from it."""
+    total = 0
+    for each in (pid, *descendants(pid)):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{each}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1]) << 10
+    return total
+
+
+class Live:
+    """`write` edits the document; `reload` asks and returns (exit status, receipt)."""
+
+    def __init__(self, folder: Path, text: str, port: int) -> None:
+        self.folder = folder
+        self.config = folder / "config.yaml"
+        self.config.write_text(text)
+        self.url = f"http://127.0.0.1:{port}"
+        self.admin = f"unix:{folder}/halogend/admin.sock"
+        self.log = folder / "daemon.log"
+        environ = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+        command = [sys.executable, "-m", "halogend", "run", "--config", str(self.config), "--admin", self.admin]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
+        self.pid = self.process.pid
+
+    def until_serving(self, patience_s: float = PATIENCE_S) -> Live:
+        def ready() -> bool:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the daemon ended with {self.process.returncode}:\n{self.log.read_text()}")
+            try:
+                return httpx.get(f"{self.url}/readyz").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        try:
+            until(ready, "serving", patience_s)
+        except TimeoutError as error:
+            raise AssertionError(self.log.read_text()) from error
+        return self
+
+    def write(self, text: str) -> None:
+        """As an editor does: beside, then renamed over."""
+        beside = self.folder / ".config.new"
+        beside.write_text(text)
+        beside.rename(self.config)
+
+    def command(self, *arguments: str) -> tuple[int, Any]:
+        """A `halogend` command against this daemon; JSON output, parsed."""
+        run = [sys.executable, "-m", "halogend", *arguments, "--json", "--admin", self.admin]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE_S * 4)
+        if not done.stdout:
+            raise AssertionError(f"{arguments} said nothing: {done.stderr}\n{self.log.read_text()}")
+        return done.returncode, json.loads(done.stdout)
+
+    def reload(self, wait: str = "serving") -> tuple[int, dict[str, Any]]:
+        return self.command("reload", "--wait", wait)
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.command("status")[1])
+
+    def receipts(self) -> list[dict[str, Any]]:
+        """Newest first."""
+        return list(self.command("receipts")[1]["receipts"])
+
+    def pids(self, model: str, role: str = "serving") -> dict[str, int]:
+        return dict(self.status()["models"][model][role]["pids"])
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=PATIENCE_S)
+
+
+@contextlib.contextmanager
+def live(folder: Path, text: str, port: int) -> Iterator[Live]:
+    daemon = Live(folder, text, port)
+    try:
+        yield daemon
+    finally:
+        if daemon.process.poll() is None:
+            daemon.process.terminate()
+            try:
+                daemon.process.wait(timeout=PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                daemon.process.kill()
+                daemon.process.wait()
