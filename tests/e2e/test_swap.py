@@ -11,6 +11,7 @@ from support.tiny_models import tiny_gemma3, tiny_llama
 
 PROMPTS = [f"{word} {number}" for number, word in enumerate(["alpha", "beta", "gamma", "delta"] * 4)]
 TOKENS = 48
+LOOPING_TEMPLATE = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
 def body(prompt, model="chat"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from halogend.control.generation import Generation, GenerationSpec, Ready, State
 from halogend.control.process import Host
@@ -61,6 +62,7 @@ class FakeText:
         self.submitted: list[Submit] = []
         self.aborted: list[int] = []
         self.closed = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._channel: AsyncChannel | None = None
 
     async def generation(self, model: str = "m", number: int = 1) -> Generation:
@@ -96,19 +98,22 @@ class FakeText:
         self.say(Finished(id=request.id, reason="stop", usage=Usage(prompt_tokens=3, completion_tokens=1)))
 
     async def until_submitted(self, count: int) -> list[Submit]:
-        async with asyncio.timeout(5):
-            while len(self.submitted) < count:
-                await asyncio.sleep(0.001)
+        await self._until(lambda: len(self.submitted) >= count)
         return self.submitted
 
     async def until_aborted(self, count: int) -> list[int]:
-        async with asyncio.timeout(5):
-            while len(self.aborted) < count:
-                await asyncio.sleep(0.001)
+        await self._until(lambda: len(self.aborted) >= count)
         return self.aborted
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():
+                self._arrived.clear()
+                await self._arrived.wait()
 
     def _take(self, message: AnyMessage) -> None:
         if isinstance(message, Submit):
             self.submitted.append(message)
         elif isinstance(message, Abort):
             self.aborted.append(message.id)
+        self._arrived.set()

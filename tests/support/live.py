@@ -110,7 +110,7 @@ class Live:
     def command(self, *arguments: str) -> tuple[int, Any]:
         """A `halogend` command against this daemon; JSON output, parsed."""
         run = [sys.executable, "-m", "halogend", *arguments, "--json", "--admin", self.admin]
-        done = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE_S * 4)
+        done = subprocess.run(run, check=False, capture_output=True, text=True, timeout=PATIENCE_S * 4)
         if not done.stdout:
             raise AssertionError(f"{arguments} said nothing: {done.stderr}\n{self.log.read_text()}")
         return done.returncode, json.loads(done.stdout)
