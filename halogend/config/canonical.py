@@ -63,7 +63,7 @@ def _plain(model: BaseModel) -> dict[str, Any]:
         elif extra_of(info).get("x-path"):
             values[name] = value.replace("${", "$${")
         else:
-            values[key_of(name, info)] = value
+            values[key_of(name, info)] = int(value) if isinstance(value, float) and value.is_integer() else value
     return values
 
 

@@ -30,6 +30,11 @@ class Slot:
     def info(self) -> FieldInfo:
         return next(info for name, info in self.owner.model_fields.items() if key_of(name, info) == self.key)
 
+    @property
+    def name(self) -> str:
+        """How messages call it: `max_batch`, `warmup.kernels`; of the server and devices the key alone."""
+        return self.path.partition("].")[2] if self.path.startswith("models[") else self.key
+
 
 @dataclass(slots=True)
 class Findings:

@@ -15,7 +15,7 @@ from halogend.config.findings import Findings, Slot, shown
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_REMOTE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://.*")
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+")
 _CHECKPOINT_SUFFIXES = (".gguf", ".hgn2", ".safetensors")
 _TCP = re.compile(r"(?:tcp:)?(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]*):\d+")
@@ -42,7 +42,7 @@ def leaf(entry: tree.Entry, slot: Slot, into: Findings) -> tuple[Any, ...]:
 
 
 def _later(slot: Slot, what: str, hint: str, into: Findings) -> None:
-    message = f"`{slot.key}` {what} is not available yet"
+    message = f"`{slot.name}` {what} is not available yet"
     into.report(Code.NOT_AVAILABLE_YET, into.marks[slot.path], slot.path, message, hint)
 
 
@@ -77,7 +77,7 @@ def _expanded(slot: Slot, text: str, into: Findings) -> str | None:
     whole = _VARIABLE.sub(value_of, text)
     for fault in dict.fromkeys(faults):
         hint = "set it where the daemon starts, or write the path out; $${ stands for a plain ${"
-        into.report(Code.UNSET_VARIABLE, into.marks[slot.path], slot.path, f"`{slot.key}`: {fault}", hint)
+        into.report(Code.UNSET_VARIABLE, into.marks[slot.path], slot.path, f"`{slot.name}`: {fault}", hint)
     return None if faults else whole
 
 
@@ -85,7 +85,7 @@ def _looks_remote(slot: Slot, path: str, into: Findings) -> bool:
     remote = _REMOTE.fullmatch(path)
     if remote is None and (not _HUB_NAME.fullmatch(path) or path.endswith(_CHECKPOINT_SUFFIXES)):
         return False
-    what = f"a {remote[1]}:// address" if remote else "a name on a model hub"
+    what = "an address on the network" if remote else "a name on a model hub"
     advice = "" if remote else f"; write ./{path} if a folder of that name is meant"
     into.report(
         Code.OUT_OF_SCOPE,

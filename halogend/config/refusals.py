@@ -9,13 +9,14 @@ from pydantic_core import ErrorDetails
 
 from halogend.config import accepts, tree
 from halogend.config.codes import Code
-from halogend.config.findings import Findings, Slot, kind
+from halogend.config.findings import Findings, Slot, kind, shown
 from halogend.config.schema import DeviceRef
 
 _BOOLEAN_WORDS = {"true": "true", "yes": "true", "on": "true", "y": "true"} | dict.fromkeys(
     ("false", "no", "off", "n"), "false"
 )
 _DEVICE_KEYS = tuple(DeviceRef.model_fields)  # the one mapping that stands inside a leaf
+_LENGTH_ERRORS = frozenset({"string_too_short", "string_too_long", "too_short", "too_long"})
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", tuple: "array", dict: "object"}
 
 
@@ -24,7 +25,8 @@ def report_refusal(path: str, details: list[ErrorDetails], findings: Findings) -
     first = details[0]
     if first["type"] == "missing":
         parent, _, key = path.rpartition(".")
-        message = f"`{key}` is missing" if not parent else f"`{key}` is missing in `{parent}`"
+        in_entry = findings.marks.get(parent) != findings.marks[""]  # the short form's model is the root itself
+        message = f"`{key}` is missing in `{parent}`" if in_entry else f"`{key}` is missing"
         findings.report(Code.MISSING_FIELD, _mark(parent, findings), path, message, f"add {key}: ...")
         return
     if first["type"] == "extra_forbidden":
@@ -42,11 +44,10 @@ def report_refusal(path: str, details: list[ErrorDetails], findings: Findings) -
     node = findings.nodes.get(path)
     schema = _schema_at(path, slot)
     is_type = bool(schema) and not _fits_type(node, schema)
-    expected = accepts.words(schema) if schema else _plainer(first["msg"])
     found = f", found {kind(node)}" if node is not None else ""
-    message = f"`{name}` must be {expected}{found}"
-    if first["type"] in {"string_too_short", "too_short", "string_too_long", "too_long"}:
-        message = f"`{name}` {_plainer(first['msg'])}"
+    message = f"`{name}` must be {accepts.words(schema)}{found}" if schema else f"`{name}` {_plainer(first)}{found}"
+    if first["type"] in _LENGTH_ERRORS:
+        message = f"`{name}` {_plainer(first)}"
     code = Code.WRONG_TYPE if is_type else Code.BAD_VALUE
     findings.report(code, _mark(path, findings), path, message, _hint_for(path, slot, findings))
 
@@ -63,7 +64,7 @@ def _slot_of(path: str, findings: Findings) -> tuple[Slot | None, str]:
     while around and around not in findings.slots:
         around = around[: max(around.rfind("."), around.rfind("["), 0)]
     slot = findings.slots.get(around)
-    return slot, (slot.key + path[len(slot.path) :] if slot else path)
+    return slot, (slot.name + path[len(slot.path) :] if slot else path)
 
 
 def _schema_at(path: str, slot: Slot | None) -> dict[str, Any]:
@@ -84,11 +85,12 @@ def _fits_type(node: tree.Node | None, schema: dict[str, Any]) -> bool:
     return kind_of_value in allowed or (kind_of_value == "integer" and "number" in allowed)
 
 
-def _plainer(message: str) -> str:
+def _plainer(details: ErrorDetails) -> str:
     """The schema library's sentence without its subject."""
-    for subject in ("Input should be ", "String should ", "Tuple should "):
-        message = message.removeprefix(subject)
-    return message.replace(" after validation", "")
+    if details["type"] == "string_too_short":
+        return "must not be empty"
+    _, _, rest = details["msg"].partition(" should ")
+    return f"must {rest.replace(' after validation', '')}" if rest else details["msg"]
 
 
 def _hint_for(path: str, slot: Slot | None, findings: Findings) -> str:
@@ -100,7 +102,7 @@ def _hint_for(path: str, slot: Slot | None, findings: Findings) -> str:
     choices = [str(choice) for choice in accepts.choices(schema) if isinstance(choice, str)]
     value = node.value
     if not isinstance(value, str):
-        return f'put it in quotes: "{value}"' if "string" in allowed and not choices else ""
+        return f'put it in quotes: "{shown(value)}"' if allowed == {"string"} and not choices else ""
     if "boolean" in allowed and value.lower() in _BOOLEAN_WORDS:
         return f"write {_BOOLEAN_WORDS[value.lower()]}, without quotes"
     if allowed & {"integer", "number"} and any(char.isdigit() for char in value):

@@ -131,13 +131,13 @@ def _kv_shares(document: Document, places: Places) -> Iterator[Problem]:
                 hint = "lower the others' ratios, or give this model kv_cache_bytes"
                 yield places.problem(Code.KV_RATIO_OVER_ONE, f"models[{index}]", message, hint)
         limit = sizes.get(device)
-        if limit and limit.memory and asked_bytes > limit.memory - (limit.reserve or 0):
-            room = size_text(max(0, limit.memory - (limit.reserve or 0)))
-            message = f"the kv_cache_bytes of the models on {device} sum to {size_text(asked_bytes)}, over its {room}"
+        room = max(0, limit.memory - (limit.reserve or 0)) if limit and limit.memory else None
+        if room is not None and asked_bytes > room:
             last = max(index for index, model in placed if model.kv_cache_bytes)
-            yield places.problem(
-                Code.KV_OVER_MEMORY, f"models[{last}].kv_cache_bytes", message, "lower them, or raise memory"
-            )
+            asked = size_text(asked_bytes)
+            message = f"the kv_cache_bytes of the models on {device} sum to {asked}, over its {size_text(room)}"
+            path = f"models[{last}].kv_cache_bytes"
+            yield places.problem(Code.KV_OVER_MEMORY, path, message, "lower them, or raise memory")
 
 
 def _one_model(model: ModelConfig, path: str, places: Places) -> Iterator[Problem]:

@@ -118,7 +118,7 @@ def _field(entry: Entry, slot: Slot, values: dict[str, Any], into: Findings) -> 
     into.saw(entry, slot.path)
     into.slots[slot.path] = slot
     if isinstance(entry.node, Scalar) and entry.node.value is None:
-        message, hint = f"`{entry.key}` has no value", "give it one, or remove the line to get the default"
+        message, hint = f"`{slot.name}` has no value", "give it one, or remove the line to get the default"
         into.report(Code.NO_VALUE, entry.mark, slot.path, message, hint)
         return
     inner, is_list = nested(slot.info)
@@ -166,7 +166,9 @@ def _foreign(entry: Entry, model: type[BaseModel], path: str, known: tuple[str, 
             into.report(Code.NOT_AVAILABLE_YET, entry.mark, path, message, neutral_words(later[entry.key]))
     elif entry.key in OUT_OF_SCOPE:
         what, advice = OUT_OF_SCOPE[entry.key]
-        into.report(Code.OUT_OF_SCOPE, entry.mark, path, f"`{entry.key}`: {what} are out of scope", advice)
+        into.report(
+            Code.OUT_OF_SCOPE, entry.mark, path, f"`{entry.key}` asks for {what}, which halogend does not do", advice
+        )
     else:
         hint = _home_of(entry.key, model) or _nearest(entry.key, known, later)
         into.report(Code.UNKNOWN_KEY, entry.mark, path, f"unknown key {shown(entry.key)}", hint)

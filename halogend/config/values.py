@@ -67,7 +67,7 @@ def device_id(value: Any, *, auto: bool) -> Any:
         return f"{found['kind']}:{found['index'] or 0}"
     known = (*(("auto",) if auto else ()), *DEVICE_KINDS)
     close = difflib.get_close_matches(text.partition(":")[0].lower(), known, n=1)
-    meant = f"; did you mean {close[0]!r}?" if close else ""
+    meant = f"; did you mean {close[0]!r}?" if close else "."
     raise ValueError(f"names no known device: {value!r}{meant} Kinds are {', '.join(known)}, with :N for the N-th")
 
 

@@ -1,0 +1,184 @@
+"""Rules with facts: files, devices and memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.config_documents import HEAD, read
+
+from halogend.config.codes import Code
+from halogend.config.facts import DeviceFacts, Facts, Fault, ModelFacts
+from halogend.config.placement import kv_ratios
+from halogend.config.problems import Problem
+from halogend.config.rules import check
+from halogend.config.targets import target
+
+MIB = 1 << 20
+FINE = ModelFacts(
+    format="gguf",
+    architecture="llama",
+    context_length=2048,
+    weight_bytes=100 * MIB,
+    working_bytes=50 * MIB,
+    kv_bytes_per_token=10_000,
+)
+CPU = DeviceFacts(id="cpu:0", memory_bytes=1000 * MIB, reserve_bytes=100 * MIB, foreign_bytes=50 * MIB)
+
+
+def judged(text: str, *, model: ModelFacts = FINE, devices: tuple[DeviceFacts, ...] | None = (CPU,)) -> list[Problem]:
+    parsed = read(text)
+    names = [each.name for each in parsed.partial.models] if parsed.partial else []
+    return list(check(parsed, Facts(models=dict.fromkeys(names, model), devices=devices)))
+
+
+def only(problems: list[Problem]) -> Problem:
+    (problem,) = problems
+    assert problem.hint
+    return problem
+
+
+def test_what_fits_has_no_problem() -> None:
+    assert judged("model: /a.gguf\nmax_model_len: 2048\n") == []
+
+
+def test_a_fault_of_the_file_stands_at_the_path() -> None:
+    fault = Fault(Code.CHECKPOINT_TRUNCATED, "/a.gguf: ends after 5 of 9 bytes")
+    problem = only(judged("port: 1\nmodel: /a.gguf\n", model=ModelFacts(fault=fault)))
+    assert (problem.code, problem.line, problem.column, problem.path) == ("HCK-1003", 2, 8, "models[0].model")
+    assert problem.hint == Code.CHECKPOINT_TRUNCATED.remedy
+
+
+def test_a_format_that_contradicts_stands_at_load_format() -> None:
+    problem = only(judged("model: /a.gguf\nload_format: gguf\n", model=ModelFacts(format="safetensors")))
+    assert (problem.code, problem.line) == (Code.CHECKPOINT_FORMAT_CONTRADICTION, 2)
+    assert "safetensors" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("found", "code"), [("v2", Code.NOT_AVAILABLE_YET), ("unknown", Code.CHECKPOINT_UNKNOWN_FORMAT)]
+)
+def test_a_format_that_cannot_be_read(found: str, code: Code) -> None:
+    assert only(judged("model: /a.gguf\n", model=ModelFacts(format=found))).code == code
+
+
+def test_a_template_that_cannot_be_read_stands_at_its_field() -> None:
+    fault = Fault(Code.TEMPLATE_UNREADABLE, "chat_template 'x' cannot be read")
+    problem = only(judged("model: /a.gguf\nchat_template: x\n", model=replace(FINE, template_fault=fault)))
+    assert (problem.code, problem.line) == (Code.TEMPLATE_UNREADABLE, 2)
+    assert "chatml" in problem.hint
+
+
+@pytest.mark.parametrize("field", ["max_model_len", "max_prompt_len", "max_decode_len"])
+def test_over_the_models_own_limit_says_by_how_much(field: str) -> None:
+    problem = only(judged(f"model: /a.gguf\n{field}: 2050\n"))
+    assert (problem.code, problem.line) == (Code.OVER_MODEL_LIMIT, 2)
+    assert "2048" in problem.message
+    assert "by 2" in problem.message
+    assert judged(f"model: /a.gguf\n{field}: 2048\n") == []
+
+
+def test_a_device_that_is_not_there_names_what_is() -> None:
+    there = (CPU, DeviceFacts(id="rocm:0", memory_bytes=1 << 40, aliases=("ai_max_395:0",)))
+    problem = only(judged("model: /a.gguf\ndevice: mi300x:1\n", devices=there))
+    assert (problem.code, problem.line, problem.column) == (Code.DEVICE_NOT_THERE, 2, 9)
+    assert "cpu:0, rocm:0 = ai_max_395:0" in problem.message
+    assert "--target mi300x:1" in problem.hint
+    assert judged("model: /a.gguf\ndevice: ai_max_395\n", devices=there) == []
+
+
+def test_a_listed_device_that_is_not_there() -> None:
+    text = HEAD + "allow_empty: true\ndevices: [{id: cuda:3}]\n"
+    assert only(judged(text)).path == "devices[0].id"
+
+
+def test_unknown_devices_are_not_judged() -> None:
+    assert judged("model: /a.gguf\ndevice: cuda:0\n", devices=None) == []
+
+
+def test_weights_over_the_device() -> None:
+    problem = only(judged("model: /a.gguf\n", model=replace(FINE, weight_bytes=800 * MIB)))
+    assert (problem.code, problem.path) == (Code.WEIGHTS_DO_NOT_FIT, "models[0].model")
+    assert "850.0 MiB" in problem.message
+
+
+def test_the_weights_of_all_models_of_a_device_count() -> None:
+    text = HEAD + "models:\n  - {name: a, model: /a.gguf}\n  - {name: b, model: /b.gguf}\n"
+    assert only(judged(text, model=replace(FINE, weight_bytes=400 * MIB))).code == Code.WEIGHTS_DO_NOT_FIT
+
+
+def test_one_full_request_has_to_fit_and_the_hint_fits() -> None:
+    # 850 MiB usable, 150 fixed: 700 MiB of KV budget, a hundredth of it is 7 MiB = 45 blocks of 160,000 bytes
+    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_model_len: {}\n"
+    problem = only(judged(text.format(721)))
+    assert (problem.code, problem.line) == (Code.REQUEST_DOES_NOT_FIT, 3)
+    assert "at most 720" in problem.hint
+    assert judged(text.format(720)) == []
+
+
+def test_a_full_request_is_no_longer_than_its_parts() -> None:
+    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_prompt_len: 600\nmax_decode_len: {}\n"
+    assert judged(text.format(120)) == []
+    assert only(judged(text.format(121))).code == Code.REQUEST_DOES_NOT_FIT
+
+
+def test_bytes_are_taken_as_the_pool() -> None:
+    text = "model: /a.gguf\nmax_model_len: 16\nkv_cache_bytes: {}\n"
+    assert judged(text.format(160_000)) == []
+    assert only(judged(text.format(159_999))).code == Code.REQUEST_DOES_NOT_FIT
+
+
+def test_the_document_may_allow_less_memory_than_there_is() -> None:
+    text = HEAD + "devices: [{{id: cpu, memory: {}, reserve: 0KiB}}]\nmodels: [{{name: a, model: /a.gguf}}]\n"
+    assert only(judged(text.format("150MiB").replace(", reserve: 0KiB", ""))).code == Code.WEIGHTS_DO_NOT_FIT
+    assert judged(text.format("8GiB").replace(", reserve: 0KiB", "")) == []
+
+
+def test_broken_models_are_left_out_and_the_others_are_judged_at_their_places() -> None:
+    text = HEAD + (
+        "models:\n  - {name: a, model: /a.gguf, max_batch: x}\n  - {name: b, model: /b.gguf, max_model_len: 4096}\n"
+    )
+    problems = judged(text)
+    assert [(p.code, p.line, p.path) for p in problems] == [
+        (Code.WRONG_TYPE, 3, "models[0].max_batch"),
+        (Code.OVER_MODEL_LIMIT, 4, "models[1].max_model_len"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "shares"),
+    [
+        ((None,), (0.75,)),
+        ((None, None, None), (0.25, 0.25, 0.25)),
+        ((0.5, None), (0.5, 0.5)),
+        ((0.1, None, None), (0.1, 0.375, 0.375)),
+        ((0.9, 0.1), (0.9, 0.1)),
+        ((0.7, None), (0.7, 0.3)),
+    ],
+)
+def test_models_without_a_ratio_share_what_is_left(ratios: tuple[float | None, ...], shares: tuple[float, ...]) -> None:
+    entries = "".join(
+        f"  - {{name: m{i}, model: /a.gguf{'' if ratio is None else f', kv_cache_ratio: {ratio}'}}}\n"
+        for i, ratio in enumerate(ratios)
+    )
+    document = read(HEAD + "models:\n" + entries).document
+    assert document is not None
+    assert list(kv_ratios(document).values()) == pytest.approx(shares)
+
+
+def test_models_on_other_devices_do_not_share() -> None:
+    document = read(
+        HEAD + "models:\n  - {name: a, model: /a.gguf}\n  - {name: b, model: /a.gguf, device: cuda}\n"
+        "  - {name: c, model: /a.gguf, kv_cache_bytes: 1GiB}\n"
+    ).document
+    assert document is not None
+    assert kv_ratios(document) == {"a": 0.75, "b": 0.75}
+
+
+def test_targets() -> None:
+    assert target("ai_max_395").id == "ai_max_395:0"
+    assert target("h200:3").id == "h200:3"
+    with pytest.raises(ValueError, match="known are ai_max_395"):
+        target("cpu")
+    with pytest.raises(ValueError, match="names no known device"):
+        target("h200:x")

@@ -1,0 +1,184 @@
+"""What holds for every document."""
+
+import random
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.config_documents import HEAD, documents, json_schema_of, read, values_of
+
+from halogend.config.canonical import canonical, revision, short_revision
+from halogend.config.fields import Apply, changed_fields
+from halogend.config.rules import check
+from halogend.config.schema import Document, apply_class, fields
+
+VALID = (
+    HEAD + "server: {port: 80, ready: all}\nmodels:\n  - {name: a, model: /a.gguf, sampling: {top_p: 1}}\n"
+).encode()
+
+
+def dumped(document: dict[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+
+
+def parsed(text: str) -> Document:
+    result = read(text)
+    assert result.document is not None, "\n".join(map(str, result.problems))
+    return result.document
+
+
+def shuffled(value: Any, chance: random.Random) -> Any:
+    if isinstance(value, dict):
+        keys = list(value)
+        chance.shuffle(keys)
+        return {key: shuffled(value[key], chance) for key in keys}
+    return [shuffled(each, chance) for each in value] if isinstance(value, list) else value
+
+
+@settings(max_examples=50)
+@given(documents())
+def test_the_canonical_form_parses_to_an_equal_document(plain: dict[str, Any]) -> None:
+    document = parsed(dumped(plain))
+    again = read(canonical(document), env={})
+    assert again.document == document
+    assert canonical(again.document) == canonical(document)
+
+
+@settings(max_examples=40)
+@given(documents(), st.randoms(use_true_random=False))
+def test_key_order_and_comments_do_not_change_the_revision(plain: dict[str, Any], chance: random.Random) -> None:
+    text = dumped(plain)
+    other = "# a comment\n" + dumped(shuffled(plain, chance)) + "\n# another\n"
+    assert revision(parsed(text)) == revision(parsed(other))
+    assert len(revision(parsed(text))) == 64
+    assert short_revision(revision(parsed(text))) == revision(parsed(text))[:12]
+
+
+@settings(max_examples=25)
+@given(documents())
+def test_documents_that_differ_have_other_revisions(plain: dict[str, Any]) -> None:
+    document = parsed(dumped(plain))
+    changed = parsed(dumped({**plain, "allow_empty": not plain.get("allow_empty", False)}))
+    assert revision(document) != revision(changed)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_never_raise(data: bytes) -> None:
+    result = read(data)
+    assert check(result) or result.document is not None
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from([*"[]{}:,-?&*!|>'\"%@` \n\t#~0a.", "a: ", "- ", "\\", "<<", "model", "true"]), max_size=30)
+)
+def test_yaml_like_text_never_raises(pieces: list[str]) -> None:
+    result = read("".join(pieces))
+    assert (result.document is None) == bool(result.problems)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_mutated_documents_never_raise(data: st.DataObject) -> None:
+    text = bytearray(VALID)
+    for _ in range(data.draw(st.integers(1, 6))):
+        place = data.draw(st.integers(0, len(text) - 1))
+        width = data.draw(st.integers(0, 4))
+        text[place : place + width] = data.draw(
+            st.binary(max_size=4) | st.sampled_from([b"\n", b": ", b"- ", b"[", b"{"])
+        )
+        if not text:
+            text = bytearray(b" ")
+    result = read(bytes(text))
+    for problem in check(result):
+        assert "\n" not in str(problem)
+        assert problem.view()["code"] == str(problem.code)
+
+
+ANY_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def one(path: str, value: Any) -> dict[str, Any]:
+    """The least document with this leaf set."""
+    model: dict[str, Any] = {"name": "chat", "model": "/m/a.gguf"}
+    whole: dict[str, Any] = {"apiVersion": "halogen.dev/v1alpha1", "devices": [{"id": "cpu:0"}], "models": [model]}
+    *around, key = path.split(".")
+    section: Any = whole
+    for step in around:
+        section = section[step[:-2]][0] if step.endswith("[]") else section.setdefault(step, {})
+    section[key] = value
+    return whole
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(list(fields())), ANY_VALUE)
+def test_any_value_in_any_field_gives_problems_at_most(field: Any, value: Any) -> None:
+    result = read(dumped(one(field.path, value)))
+    for problem in check(result):
+        assert problem.line is not None
+        assert "\n" not in str(problem)
+
+
+@settings(max_examples=50)
+@given(documents())
+def test_rules_never_raise(plain: dict[str, Any]) -> None:
+    result = read(dumped(plain))
+    assert all(problem.line is not None for problem in check(result))
+
+
+SINGLE_VALUED = {"apiVersion", "server.auth", "reload.atomic", "models[].exec_mode", "models[].load.verify"}
+SEVERAL = [field for field in fields() if field.path not in SINGLE_VALUED]
+
+
+@pytest.mark.parametrize("field", SEVERAL, ids=lambda field: field.path)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_changed_field_is_seen_under_its_own_path_and_class(field: Any, data: st.DataObject) -> None:
+    old, new = (parsed(dumped(one(field.path, data.draw(values_of(field))))) for _ in range(2))
+    pairs = [
+        ("", old, new),
+        ("devices[].", old.devices[0], new.devices[0]),
+        ("models[].", old.models[0], new.models[0]),
+    ]
+    seen = {prefix + change.path: change for prefix, a, b in pairs for change in changed_fields(a, b)}
+    inherited = {field.path, f"models[].{field.path}"} if field.path.startswith("reload.") else {field.path}
+    assert set(seen) == (set() if canonical(old) == canonical(new) else inherited)
+    for change in seen.values():
+        assert change.apply is field.apply is apply_class(field.path.replace("[]", "[0]"))
+
+
+@pytest.mark.parametrize("path", sorted(SINGLE_VALUED))
+def test_fields_left_out_above_have_one_value_only(path: str) -> None:
+    field = next(field for field in fields() if field.path == path)
+    drawn = json_schema_of(field)
+    literals = [drawn["const"]] if "const" in drawn else [part["const"] for part in drawn["anyOf"] if "const" in part]
+    assert len(literals) == 1
+
+
+BOOLEANS = [field for field in fields() if json_schema_of(field).get("type") == "boolean" and not field.later]
+
+
+@pytest.mark.parametrize("field", BOOLEANS, ids=lambda field: field.path)
+def test_r6_true_false_and_absent_are_kept_apart(field: Any) -> None:
+    spelled = {value: canonical(parsed(dumped(one(field.path, value)))) for value in (True, False)}
+    whole = one(field.path, True)
+    *around, key = field.path.split(".")
+    section: Any = whole
+    for step in around:
+        section = section[step[:-2]][0] if step.endswith("[]") else section[step]
+    del section[key]
+    assert spelled[True] != spelled[False]
+    assert canonical(parsed(dumped(whole))) == spelled[field.default]
+    for other in (0, 1, "true", "yes", None):
+        assert read(dumped(one(field.path, other))).document is None
+
+
+def test_there_are_booleans_and_classes_of_each_kind() -> None:
+    assert len(BOOLEANS) >= 4
+    assert {field.apply for field in fields()} == set(Apply)
