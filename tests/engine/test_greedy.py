@@ -1,0 +1,163 @@
+"""Greedy tokens of the float32 engine equal those of transformers, however the work is cut up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.engine_driver import generate_greedy, load_engine
+from support.tiny_models import TinyModel, tiny_gemma3, tiny_llama
+
+from halogend.engine.interface import Loaded
+
+PROMPTS = 20
+NEW_TOKENS = 64
+WINDOW = 16
+NEAR_TIE = 1e-3
+LENGTHS = [1, 2, 15, 16, 17, 33, 48, 65, 90, 120]
+
+MODELS: dict[str, Callable[[Path], TinyModel]] = {
+    "llama": lambda path: tiny_llama(path, seed=1),
+    "llama-untied-mha": lambda path: tiny_llama(path, seed=2, tied=False, kv_heads=4),
+    "llama-long-rope": lambda path: tiny_llama(path, seed=3, long_rope=True),
+    "gemma3": lambda path: tiny_gemma3(path, seed=4, window=WINDOW),
+    "gemma3-gqa": lambda path: tiny_gemma3(path, seed=5, window=WINDOW, hidden=96, heads=6, kv_heads=2, head_dim=24),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    tiny: TinyModel
+    prompts: list[list[int]]
+    expected: list[list[int]]
+
+
+@torch.no_grad()
+def continuations(reference: Any, prompts: torch.Tensor, count: int) -> list[tuple[list[int], float]]:
+    """For each row, `count` greedy tokens of a float64 model and the smallest gap between its two
+    first choices."""
+    out = reference.generate(
+        prompts,
+        attention_mask=torch.ones_like(prompts),
+        max_new_tokens=count,
+        do_sample=False,
+        eos_token_id=None,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    first_two = torch.stack(out.logits, dim=1).topk(2).values
+    gaps = (first_two[..., 0] - first_two[..., 1]).amin(-1)
+    return list(zip(out.sequences[:, prompts.shape[1] :].tolist(), gaps.tolist(), strict=True))
+
+
+def make_case(tiny: TinyModel, count: int) -> Case:
+    """Prompts whose continuations hold no near-tie: one that does is replaced by another."""
+    reference = tiny.reference().double()
+    generator = torch.Generator().manual_seed(tiny.vocab_size)
+    prompts: list[list[int]] = []
+    expected: list[list[int]] = []
+    each = count // len(LENGTHS)
+    for length in LENGTHS:
+        while len(prompts) < each * (LENGTHS.index(length) + 1):
+            drawn = torch.randint(3, tiny.vocab_size, (each, length), generator=generator)
+            for prompt, (tokens, gap) in zip(drawn.tolist(), continuations(reference, drawn, NEW_TOKENS), strict=True):
+                if gap >= NEAR_TIE and len(prompts) < each * (LENGTHS.index(length) + 1):
+                    prompts.append(prompt)
+                    expected.append(tokens)
+    return Case(tiny, prompts, expected)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[name if name in ("llama", "gemma3") else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    tiny = MODELS[request.param](tmp_path_factory.mktemp("tiny") / "model.gguf")
+    return make_case(tiny, PROMPTS)
+
+
+@pytest.fixture
+def engine(case: Case) -> Iterator[Loaded]:
+    return load_engine(case.tiny.path)
+
+
+def test_tokens_differ_between_prompts_and_within(case: Case) -> None:
+    """The oracle itself says something: a model that repeats itself would hide faults."""
+    assert len({tuple(tokens) for tokens in case.expected}) == PROMPTS
+    assert sum(len(set(tokens)) for tokens in case.expected) > 8 * PROMPTS
+
+
+def test_batched_equals_transformers(case: Case, engine: Loaded) -> None:
+    assert max(len(prompt) for prompt in case.prompts) > 2 * WINDOW
+    assert generate_greedy(engine, case.prompts, NEW_TOKENS).tokens == case.expected
+
+
+@pytest.mark.slow
+def test_alone_equals_transformers(case: Case, engine: Loaded) -> None:
+    assert generate_greedy(engine, case.prompts, NEW_TOKENS, max_batch=1).tokens == case.expected
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_any_chunk_size(case: Case, engine: Loaded, chunk: int) -> None:
+    assert generate_greedy(engine, case.prompts, NEW_TOKENS, chunk=chunk).tokens == case.expected
+
+
+def test_preempted_and_recomputed(case: Case, engine: Loaded) -> None:
+    """A pool that holds three of them at their longest makes the others give way."""
+    outcome = generate_greedy(engine, case.prompts, NEW_TOKENS, blocks=1 + 30, chunk=24)
+    assert outcome.preemptions > 3
+    assert outcome.tokens == case.expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{"backend": "reference"}, {"flash_attention": False}], ids=str)
+def test_other_kernels(case: Case, changes: dict[str, Any]) -> None:
+    engine = load_engine(case.tiny.path, **changes)
+    assert generate_greedy(engine, case.prompts, NEW_TOKENS).tokens == case.expected
+
+
+def test_stale_blocks_are_never_read(case: Case, engine: Loaded) -> None:
+    """Whatever a block's last holder left, NaN included, changes nothing."""
+    for layer in engine.runner._cache.layers:  # type: ignore[attr-defined]  # the test reaches inside
+        layer[1:200] = float("nan")
+    assert generate_greedy(engine, case.prompts, NEW_TOKENS, chunk=13).tokens == case.expected
+
+
+# The comparison sees the faults that matter: with one put in, it fails.
+
+
+@pytest.fixture(scope="module")
+def gemma_case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return make_case(MODELS["gemma3"](tmp_path_factory.mktemp("tiny") / "model.gguf"), PROMPTS)
+
+
+@pytest.mark.parametrize("off_by", [-1, 1])
+def test_fault_window(gemma_case: Case, tmp_path: Path, off_by: int) -> None:
+    tiny_gemma3(tmp_path / "wrong.gguf", seed=4, window=WINDOW + off_by)
+    assert differing(gemma_case, tmp_path / "wrong.gguf") > PROMPTS // 2
+
+
+def test_fault_local_rope_base(gemma_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    from halogend.engine.models.decoder import Rotaries
+
+    monkeypatch.setattr(Rotaries, "of", lambda self, _: self.global_layers)
+    assert differing(gemma_case, gemma_case.tiny.path) > 0
+
+
+def test_fault_a_block_not_cleared(gemma_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    from halogend.engine.kvcache import KvCache
+
+    monkeypatch.setattr(KvCache, "clear", lambda self, _: None)
+    engine = load_engine(gemma_case.tiny.path)
+    for layer in engine.runner._cache.layers:  # type: ignore[attr-defined]  # the test reaches inside
+        layer[1:200] = float("nan")
+    assert generate_greedy(engine, gemma_case.prompts, NEW_TOKENS).tokens != gemma_case.expected
+
+
+def differing(case: Case, path: Path, **changes: Any) -> int:
+    tokens = generate_greedy(load_engine(path, **changes), case.prompts, NEW_TOKENS).tokens
+    return sum(ours != theirs for ours, theirs in zip(tokens, case.expected, strict=True))

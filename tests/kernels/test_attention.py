@@ -1,0 +1,131 @@
+"""Paged attention of every path against float64, over a cache whose other blocks are poison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from halogen_kernels import AttentionShape, Span, Workspace, reference, select
+from halogen_kernels.cpu.attention import SdpaPlan, group_by_length
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+T = 4  # positions in a block: small, so that borders are met often
+BLOCKS = 400
+
+SHAPES = st.sampled_from([(1, 1, 8), (4, 2, 16), (9, 3, 32), (4, 1, 64), (6, 6, 10)])
+SPANS = st.lists(st.tuples(st.integers(0, 70), st.sampled_from([1, 1, 1, 2, 5, 30])), min_size=1, max_size=7)
+WINDOWS = st.sampled_from([None, 1, 2, 3, 4, 5, 9, 64])
+
+
+@dataclass
+class Case:
+    shape: AttentionShape
+    spans: list[Span]
+    queries: torch.Tensor
+    cache: torch.Tensor
+
+
+def make_case(dims: tuple[int, int, int], wanted: list[tuple[int, int]], dtype: torch.dtype, seed: int) -> Case:
+    """Sequences in scattered blocks; every block that is not theirs is NaN, block 0 is zeros."""
+    generator = torch.Generator().manual_seed(seed)
+    heads, kv_heads, head_dim = dims
+    shape = AttentionShape(heads, kv_heads, head_dim, head_dim**-0.5, T)
+    cache = torch.full((BLOCKS, T * shape.kv_width), float("nan"))
+    cache[0] = 0
+    free = (torch.randperm(BLOCKS - 1, generator=generator) + 1).tolist()
+    spans, row = [], 0
+    for start, count in wanted:
+        blocks = [free.pop() for _ in range(-(-(start + count) // T))]
+        for block in blocks:
+            cache[block] = 0
+        positions = torch.arange(start + count)
+        slots = torch.tensor(blocks)[positions // T] * T + positions % T
+        cache.view(-1, shape.kv_width)[slots] = torch.randn(len(slots), shape.kv_width, generator=generator)
+        spans.append(Span(row, count, start, [*blocks, free[0]]))  # a block more than needed is allowed
+        row += count
+    queries = torch.randn(row, heads, head_dim, generator=generator)
+    return Case(shape, spans, queries.to(dtype), cache.to(dtype))
+
+
+def naive(case: Case, window: int | None) -> torch.Tensor:
+    """Position by position, in float64."""
+    shape, rows = case.shape, []
+    for span in case.spans:
+        for offset in range(span.count):
+            position = span.start + offset
+            first = 0 if window is None else max(0, position - window + 1)
+            seen = [span.blocks[p // T] * T + p % T for p in range(first, position + 1)]
+            kv = case.cache.double().view(-1, 2, shape.kv_heads, shape.head_dim)[seen]
+            for head in range(shape.heads):
+                keys, values = kv[:, :, head // shape.group].unbind(1)
+                scores = keys @ case.queries[span.row + offset, head].double() * shape.scale
+                rows.append(scores.softmax(0) @ values)
+    return torch.stack(rows).view(len(case.queries), -1)
+
+
+def attend(case: Case, window: int | None, backend: str, *, flash: bool = True) -> torch.Tensor:
+    kernels = select(backend, case.cache.dtype, flash_attention=flash)
+    plan = kernels.plan_attention(case.shape, case.spans, window, case.cache.dtype, Workspace())
+    return kernels.attend(case.queries, case.cache, plan)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("path", ["cpu", "cpu-explicit", "reference"])
+@given(dims=SHAPES, wanted=SPANS, window=WINDOWS, seed=st.integers(0, 1 << 30))
+@settings(max_examples=25, deadline=None)
+def test_against_float64(
+    dtype: torch.dtype,
+    path: str,
+    dims: tuple[int, int, int],
+    wanted: list[tuple[int, int]],
+    window: int | None,
+    seed: int,
+) -> None:
+    case = make_case(dims, wanted, dtype, seed)
+    got = attend(case, window, path.removesuffix("-explicit"), flash=path != "cpu-explicit")
+    assert got.dtype == dtype
+    assert got.isfinite().all()
+    error = (got.double() - naive(case, window)).abs().max()
+    assert error < (0.03 if dtype == torch.bfloat16 else 1e-5)
+
+
+def test_the_reference_itself_in_float64() -> None:
+    case = make_case((9, 3, 32), [(0, 30), (17, 1), (40, 9)], torch.float64, 1)
+    plan = reference.plan_attention(case.shape, case.spans, 7, torch.float64, Workspace())
+    assert torch.allclose(reference.attend(case.queries, case.cache, plan), naive(case, 7), atol=1e-12)
+
+
+def test_plain_causality_needs_no_mask_and_a_window_does() -> None:
+    """Which path runs: the fused causal one only where it says the same."""
+    case = make_case((4, 2, 16), [(0, 30), (5, 1), (9, 30)], torch.float32, 2)
+    kernels = select("cpu", torch.float32, flash_attention=True)
+
+    def chunk_masks(window: int | None) -> list[bool]:
+        plan = kernels.plan_attention(case.shape, case.spans, window, torch.float32, Workspace())
+        assert isinstance(plan, SdpaPlan)
+        assert len(plan.groups) == 1
+        return [chunk.mask is not None for chunk in plan.chunks]
+
+    assert chunk_masks(None) == [False, True]
+    assert chunk_masks(30) == [False, True]
+    assert chunk_masks(29) == [True, True]
+
+
+def test_short_sequences_do_not_pay_for_a_long_one() -> None:
+    shape = AttentionShape(4, 2, 16, 0.25, T)
+    spans = [Span(row, 1, position, []) for row, position in enumerate([1000, 10, 11, 990, 12, 9])]
+    assert [[span.row for span in group] for group in group_by_length(spans, shape, None)] == [[0, 3], [1, 2, 4, 5]]
+    assert len(group_by_length(spans, shape, 8)) == 1  # behind a window all are short
+    assert group_by_length([], shape, None) == []
+
+
+def test_decoding_alone_or_beside_others_gives_the_same_bits() -> None:
+    case = make_case((9, 3, 64), [(70, 1), (13, 1), (33, 1), (16, 1)], torch.bfloat16, 3)
+    together = attend(case, None, "cpu")
+    for span in case.spans:
+        alone = Case(
+            case.shape, [Span(0, 1, span.start, span.blocks)], case.queries[span.row : span.row + 1], case.cache
+        )
+        assert torch.equal(attend(alone, None, "cpu")[0], together[span.row])

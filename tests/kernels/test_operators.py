@@ -1,0 +1,154 @@
+"""Each operator of each backend against the reference in float64, on fresh random inputs."""
+
+from __future__ import annotations
+
+import torch
+from halogen_kernels import Activation, Kernels, reference, select
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+WIDTHS = st.sampled_from([1, 2, 7, 16, 33, 64, 100, 257])
+ROWS = st.sampled_from([1, 2, 3, 5, 16, 17, 40])
+BACKENDS = st.sampled_from(["cpu", "reference"])
+DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
+EXACT = reference.table()
+
+
+def table(backend: str, dtype: torch.dtype) -> Kernels:
+    return select(backend, dtype, flash_attention=True)
+
+
+def close(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, steps: float = 1.0) -> bool:
+    """Within `steps` roundings to `dtype` of the largest value, and finite."""
+    assert got.shape == expected.shape
+    step = 2.0**-8 if dtype == torch.bfloat16 else 2.0**-20
+    scale = max(1e-6, float(expected.abs().max()))
+    return bool(got.isfinite().all()) and float((got.double() - expected).abs().max()) <= steps * step * scale
+
+
+@given(BACKENDS, DTYPES, ROWS, WIDTHS, WIDTHS, st.integers(1, 3))
+@settings(max_examples=80, deadline=None)
+def test_linear_and_logits(backend: str, dtype: torch.dtype, n: int, columns: int, rows: int, parts: int) -> None:
+    kernels = table(backend, dtype)
+    weight = torch.randn(rows, columns).to(dtype)
+    x = torch.randn(n, columns).to(dtype)
+    packed = kernels.pack_linear(iter(torch.tensor_split(weight, min(parts, rows))))
+    assert (packed.rows, packed.columns, packed.nbytes) == (rows, columns, weight.nbytes)
+    exact = x.double() @ weight.double().T
+    got = kernels.linear(x, packed)
+    assert got.dtype == dtype
+    assert close(got, exact, dtype)
+    out = torch.full((n, rows), float("nan"))
+    kernels.logits(x, packed, out)
+    assert close(out, exact, dtype)
+
+
+@given(BACKENDS, DTYPES)
+@settings(deadline=None)
+def test_packing_copies_each_slice(backend: str, dtype: torch.dtype) -> None:
+    kernels = table(backend, dtype)
+    weight = torch.randn(48, 32).to(dtype)
+    buffer = torch.empty(16, 32, dtype=dtype)
+
+    def slices():  # type: ignore[no-untyped-def]
+        for part in weight.split(16):
+            yield buffer.copy_(part)
+            buffer.fill_(float("nan"))
+
+    packed = kernels.pack_linear(slices())
+    x = torch.randn(3, 32).to(dtype)
+    assert close(kernels.linear(x, packed), x.double() @ weight.double().T, dtype)
+
+
+@given(BACKENDS, DTYPES, ROWS, WIDTHS, st.sampled_from(["silu", "gelu_tanh"]), st.integers(1, 2))
+@settings(max_examples=80, deadline=None)
+def test_gated_linear(backend: str, dtype: torch.dtype, n: int, width: int, kind: Activation, parts: int) -> None:
+    kernels = table(backend, dtype)
+    gate, up = torch.randn(2, 37, width).to(dtype)
+    x = torch.randn(n, width).to(dtype)
+    packed = [kernels.pack_linear(iter(torch.tensor_split(weight, parts))) for weight in (gate, up)]
+    opened = reference.activate(x.double() @ gate.double().T, kind)
+    exact = opened * (x.double() @ up.double().T)
+    assert close(kernels.gated_linear(x, *packed, kind), exact, dtype, steps=3)
+
+
+@given(BACKENDS, DTYPES, DTYPES, ROWS, WIDTHS, st.sampled_from([1e-3, 1.0, 1e3]))
+@settings(max_examples=80, deadline=None)
+def test_rms_norm(
+    backend: str, in_dtype: torch.dtype, dtype: torch.dtype, n: int, width: int, magnitude: float
+) -> None:
+    kernels = table(backend, dtype)
+    x = (torch.randn(n, width) * magnitude).to(in_dtype)
+    weight = torch.randn(width)
+    norm = kernels.pack_norm(weight, 1e-5)
+    exact = EXACT.rms_norm(x.double(), EXACT.pack_norm(weight.double(), 1e-5), torch.float64)
+    got = kernels.rms_norm(x, norm, dtype)
+    assert got.dtype == dtype
+    assert close(got, exact, dtype)
+    residual = torch.randn(n, width)
+    summed = residual.double() + exact
+    kernels.add_rms_norm(residual, x, norm)
+    assert close(residual, summed, torch.float32)
+
+
+@given(BACKENDS)
+@settings(deadline=None)
+def test_rms_norm_of_zeros_is_zero(backend: str) -> None:
+    kernels = table(backend, torch.float32)
+    assert not kernels.rms_norm(torch.zeros(2, 8), kernels.pack_norm(torch.ones(8), 1e-6), torch.float32).any()
+
+
+@given(BACKENDS, DTYPES, ROWS, st.sampled_from([2, 4, 16, 48, 256]), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_rotate(backend: str, dtype: torch.dtype, n: int, head_dim: int, normed: bool) -> None:
+    kernels = table(backend, dtype)
+    qkv = torch.randn(n, 5, head_dim).to(dtype)
+    angles = torch.randn(n, 1, head_dim // 2, dtype=torch.float64) * 100
+    turns = torch.polar(torch.ones_like(angles), angles)
+    weight = torch.randn(3, head_dim)
+    exact = qkv[:, :3].double()
+    EXACT.rotate(exact, turns, EXACT.pack_norm(weight.double(), 1e-6) if normed else None)
+    rest = qkv[:, 3:].clone()
+    kernels.rotate(qkv[:, :3], turns.to(torch.complex64), kernels.pack_norm(weight, 1e-6) if normed else None)
+    assert close(qkv[:, :3], exact, dtype, steps=2)
+    assert torch.equal(qkv[:, 3:], rest)
+
+
+@given(BACKENDS, DTYPES, DTYPES)
+@settings(deadline=None)
+def test_write_kv(backend: str, dtype: torch.dtype, cache_dtype: torch.dtype) -> None:
+    kernels = table(backend, dtype)
+    cache = torch.full((4, 16 * 6), float("nan"), dtype=cache_dtype)
+    qkv = torch.randn(5, 4, 2).to(dtype)  # one query head before K and V
+    slots = torch.tensor([17, 63, 16, 48, 31])
+    kernels.write_kv(cache, slots, qkv[:, 1:].flatten(1))
+    rows = cache.view(-1, 6)
+    assert torch.equal(rows[slots], qkv[:, 1:].flatten(1).to(cache_dtype))
+    untouched = torch.ones(64, dtype=torch.bool)
+    untouched[slots] = False
+    assert rows[untouched].isnan().all()
+
+
+def test_a_row_is_the_same_bits_alone_and_in_any_batch() -> None:
+    """The CPU backend in bfloat16; preemption and batching change no bit of what is computed."""
+    kernels = table("cpu", torch.bfloat16)
+    for columns, rows in ((576, 960), (1536, 576), (100, 70)):
+        weight, up = (kernels.pack_linear([torch.randn(rows, columns).bfloat16()]) for _ in range(2))
+        x = torch.randn(300, columns).bfloat16()
+        for batch in (2, 3, 8, 17, 300):
+            assert torch.equal(kernels.linear(x[:batch], weight)[:1], kernels.linear(x[:1], weight))
+            gated = kernels.gated_linear(x[:batch], weight, up, "silu")[:1]
+            assert torch.equal(gated, kernels.gated_linear(x[:1], weight, up, "silu"))
+
+
+def test_status_says_what_runs() -> None:
+    fused = select("cpu", torch.float32, flash_attention=True)
+    explicit = select("cpu", torch.float32, flash_attention=False)
+    assert fused.names["linear"] in ("cpu.onednn_packed", "cpu.torch")
+    assert fused.pack_linear([torch.randn(8, 8)]).parts[0].is_mkldnn == (fused.names["linear"] == "cpu.onednn_packed")
+    assert (fused.names["attention_decode"], explicit.names["attention_decode"]) == (
+        "cpu.sdpa_grouped",
+        "reference.softmax",
+    )
+    assert set(select("reference", torch.float32, flash_attention=True).names) == set(fused.names)
+    assert explicit.attend is reference.attend
