@@ -22,12 +22,12 @@ class AdminError(Exception):
 
 
 def default_socket(environ: Mapping[str, str]) -> str:
-    """/run/halogend for who may write there, else the user's runtime directory."""
+    """/run/halogend for who may write there, else the user's runtime or state directory."""
     folder = Path(SYSTEM_SOCKET).parent
-    runtime = environ.get("XDG_RUNTIME_DIR")
-    if os.access(folder if folder.exists() else folder.parent, os.W_OK) or not runtime:
+    if os.access(folder if folder.exists() else folder.parent, os.W_OK):
         return f"unix:{SYSTEM_SOCKET}"
-    return f"unix:{runtime}/halogend/admin.sock"
+    home = environ.get("XDG_RUNTIME_DIR") or Path(environ.get("HOME", "/tmp")) / ".local/state"  # noqa: S108  no home at all
+    return f"unix:{home}/halogend/admin.sock"
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:

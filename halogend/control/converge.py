@@ -8,22 +8,25 @@ is wanted (`plan` does) or which request goes where (`router` does).
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 import msgspec
 import structlog
 
 from halogend.config.codes import Code
-from halogend.control.generation import Generation, StartError, UpdateError
+from halogend.control.generation import Generation, UpdateError
 from halogend.control.house import House, ledger_name
 from halogend.control.plan import Target, mib, with_pool
 from halogend.control.receipts import ModelRecord
+from halogend.control.startup import StartError
 from halogend.control.unit import Change, Unit, first_of
 from halogend.wire.messages import EngineSpec, Failure, PrepareEngine, PrepareText
 
 _log = structlog.get_logger()
 _DRAIN_LEAST_S, _DRAIN_MOST_S, _DRAIN_FACTOR = 30.0, 900.0, 1.5
 _ROOM_LOOK_S = 5.0
+_TELL_EVERY_S = 1.0
 
 
 class Superseded(Exception):  # noqa: N818  no fault of anybody: a newer document wants something else
@@ -105,6 +108,7 @@ async def _room(unit: Unit, target: Target, house: House) -> int:
 
 async def _start_unless_superseded(unit: Unit, target: Target, generation: Generation) -> None:
     start = asyncio.create_task(generation.start())
+    telling = asyncio.create_task(_tell_progress(generation))
     try:
         while not start.done():
             await first_of(asyncio.wait([start]), unit.until_wanted())
@@ -114,10 +118,34 @@ async def _start_unless_superseded(unit: Unit, target: Target, generation: Gener
                     raise Superseded
                 await asyncio.wait([start])
     finally:
+        telling.cancel()
         if not start.done():
             start.cancel()
-        await asyncio.wait([start])
+        await asyncio.wait([start, telling])
     start.result()
+
+
+async def _tell_progress(generation: Generation) -> None:
+    """One log line a second while it loads: bytes, rate, time left."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(_TELL_EVERY_S)
+        pulse = generation.pulses().get("engine")
+        if pulse is None or not pulse.total:
+            _log.info("model_starting", model=generation.model, generation=generation.number)
+            began = time.monotonic()
+            continue
+        rate = pulse.done / max(1e-3, time.monotonic() - began)
+        left_s = round((pulse.total - pulse.done) / rate) if rate else None
+        _log.info(
+            "model_loading",
+            model=generation.model,
+            generation=generation.number,
+            stage=pulse.stage,
+            loaded=f"{mib(pulse.done)} of {mib(pulse.total)}",
+            rate=f"{mib(int(rate))}/s",
+            left_s=left_s,
+        )
 
 
 # --- switch -------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from halogend.config.codes import Code
-from halogend.control.client import Client, Order
+from halogend.control.client import Client
 from halogend.control.health import Pulse, verdict
 from halogend.control.process import Host, reap
+from halogend.control.startup import Ready, Startup, first_token
 from halogend.control.worker import Worker
 from halogend.wire.messages import (
     WIRE_VERSION,
@@ -27,19 +28,14 @@ from halogend.wire.messages import (
     EngineReady,
     EngineSpec,
     EngineStats,
-    Failure,
-    Finished,
     Hello,
     PrepareEngine,
     PrepareText,
-    Sampling,
     SetThreads,
     StartEngine,
     StartFailed,
     StartText,
     Stop,
-    TextEvent,
-    TextPrompt,
     TextReady,
     TextSpec,
 )
@@ -48,25 +44,6 @@ _STOP_GRACE_S = 5.0
 _PREPARE_LIMIT_S = 30.0
 _WATCH_EVERY_S = 1.0
 _TEXT, _ENGINE = "text", "engine"
-_GREEDY = Sampling(
-    temperature=0.0,
-    top_p=1.0,
-    top_k=0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-    seed=0,
-)
-
-
-class StartError(Exception):
-    """A generation did not come up; `failure` says why, `tail` is what the process last wrote."""
-
-    def __init__(self, failure: Failure, tail: str = "") -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.tail = tail
 
 
 class UpdateError(Exception):
@@ -90,14 +67,6 @@ class GenerationSpec:
     progress_timeout_s: float
     warmup_prompt: str
     passive_wait: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """What was learnt by loading."""
-
-    text: TextReady
-    engine: EngineReady
 
 
 class Lease(Protocol):
@@ -129,8 +98,7 @@ class Generation:
         self._host = host
         self._on_stats = on_stats
         self._workers: dict[str, Worker] = {}
-        self._ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
-        self._half: dict[str, TextReady | EngineReady] = {}
+        self._startup = Startup(spec.model)
         self._next_update = 1
         self._watcher: asyncio.Task[None] | None = None
         self._exits: list[asyncio.Task[None]] = []
@@ -141,7 +109,7 @@ class Generation:
 
     @property
     def ready(self) -> Ready:
-        return self._ready.result()
+        return self._startup.ready.result()
 
     @property
     def has_chat_template(self) -> bool:
@@ -150,8 +118,7 @@ class Generation:
     @property
     def kernels(self) -> dict[str, str]:
         """Operator to implementation; empty until it is loaded."""
-        engine = self._half.get(_ENGINE)
-        return engine.kernels if isinstance(engine, EngineReady) else {}
+        return self._startup.kernels
 
     @property
     def pids(self) -> dict[str, int]:
@@ -172,13 +139,13 @@ class Generation:
     async def start(self) -> Ready:
         """Processes, load, pool, warm-up, and one real token through the whole path.
 
-        Raises StartError; the processes are gone by then. Cancelling undoes it as well.
+        Raises StartError (from `startup`); the processes are gone by then. Cancelling undoes it as well.
         """
         try:
             await self._launch()
             self._watcher = asyncio.create_task(self._watch())
-            ready = await asyncio.shield(self._ready)
-            await self._first_token()
+            ready = await asyncio.shield(self._startup.ready)
+            await first_token(self.client, self.spec.warmup_prompt, self.spec.progress_timeout_s)
         except BaseException:
             await self.stop()
             raise
@@ -199,31 +166,10 @@ class Generation:
         try:
             worker = await Worker.start(self._host, role, sockets, environ, self._receive)
         except OSError as error:
-            raise self._start_error(Code.START_FAILED, f"no {role} process could be started: {error}") from error
+            raise self._startup.error(Code.START_FAILED, f"no {role} process could be started: {error}") from error
         self._workers[role] = worker
         self._exits.append(asyncio.create_task(self._await_exit(worker)))
         return worker
-
-    async def _first_token(self) -> None:
-        done: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
-
-        def on_event(event: TextEvent) -> None:
-            if isinstance(event, Finished) and not done.done():
-                done.set_result(event)
-
-        prompt = TextPrompt(text=self.spec.warmup_prompt or "Hello")
-        self.client.submit(Order(prompt=prompt, sampling=_GREEDY, max_tokens=1, stop=()), on_event)
-        try:
-            async with asyncio.timeout(self.spec.progress_timeout_s):
-                finished = await done
-        except TimeoutError as error:
-            raise self._start_error(
-                Code.LOAD_NO_PROGRESS, "it loaded, but its first token did not come in time"
-            ) from error
-        if finished.failure is not None:
-            raise self._start_error(
-                Code.START_FAILED, f"it loaded, but its first token failed: {finished.failure.message}"
-            )
 
     # --- live changes -------------------------------------------------------------------------
 
@@ -302,34 +248,19 @@ class Generation:
                 self.stats = message
                 self._on_stats(self, message)
             case Hello() if message.version != WIRE_VERSION:
-                self._fail(
-                    Code.START_FAILED, f"the {role} process speaks wire version {message.version}, not {WIRE_VERSION}"
-                )
+                why = f"the {role} process speaks version {message.version}, not {WIRE_VERSION}"
+                self._startup.fail(Code.WIRE_VERSION, why)
             case TextReady() | EngineReady():
-                self._half[role] = message
-                text, engine = self._half.get(_TEXT), self._half.get(_ENGINE)
-                if isinstance(text, TextReady) and isinstance(engine, EngineReady) and not self._ready.done():
-                    self._ready.set_result(Ready(text=text, engine=engine))
+                self._startup.take(message)
             case StartFailed():
-                self._fail_with(StartError(message.failure, self._workers[role].child.stderr_tail))
+                self._startup.refuse(message.failure, self._workers[role].child.stderr_tail)
             case _:
                 pass
-
-    def _fail(self, code: str, message: str) -> None:
-        self._fail_with(self._start_error(code, message))
-
-    def _fail_with(self, error: StartError) -> None:
-        if not self._ready.done():
-            self._ready.set_exception(error)
-            self._ready.exception()  # seen here: a start that was cancelled never awaits it
-
-    def _start_error(self, code: str, message: str) -> StartError:
-        return StartError(Failure(code=code, message=f"{self.model}: {message}"), self.stderr_tail)
 
     async def _await_exit(self, worker: Worker) -> None:
         await worker.child.exited.wait()
         how = f"the {worker.role} process ended with status {worker.child.status}"
-        self._fail(Code.START_FAILED, f"{how} while starting")
+        self._startup.fail(Code.START_FAILED, f"{how} while starting", self.stderr_tail)
         if self.state is State.READY:
             self.state = State.DEAD
             self.reason = self.reason or how
@@ -346,13 +277,7 @@ class Generation:
             now = time.monotonic()
             late_s, due = now - due, now
             if self.state is State.STARTING:
-                self._judge_start(now)
+                self._startup.judge(self.pulses(), now, self.spec.progress_timeout_s)
             elif (wrong := verdict(self.pulses(), now, late_s)) is not None:
                 role, self.reason = wrong
                 self._workers[role].child.kill()
-
-    def _judge_start(self, now: float) -> None:
-        limit_s = self.spec.progress_timeout_s
-        for role, worker in self._workers.items():
-            if role not in self._half and worker.pulse.still_s(now) > limit_s:
-                self._fail(Code.LOAD_NO_PROGRESS, f"loading made no progress for {limit_s:g} s (the {role} process)")

@@ -135,7 +135,7 @@ class Reconciler:
             gathered = None
             if parsed.partial is not None:
                 gathered = await asyncio.to_thread(gather, parsed.partial, self._machine)
-            problems = check(parsed, gathered and gathered.facts)
+            problems = check(parsed, None if gathered is None else gathered.facts)
             document = parsed.document
             if problems or document is None or gathered is None:
                 return self._reject(receipt, problems)

@@ -14,9 +14,9 @@ from halogend.checkpoint.errors import CheckpointError
 from halogend.config.codes import Code
 from halogend.control.converge import Superseded, load, switch
 from halogend.control.facts import checkpoint_fingerprint
-from halogend.control.generation import StartError
 from halogend.control.house import House
 from halogend.control.plan import Target
+from halogend.control.startup import StartError
 from halogend.control.unit import Unit, first_of
 
 _log = structlog.get_logger()

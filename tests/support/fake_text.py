@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from halogend.control.generation import Generation, GenerationSpec, Ready, State
+from halogend.control.generation import Generation, GenerationSpec, State
 from halogend.control.process import Host
 from halogend.wire.channel import AsyncChannel
 from halogend.wire.messages import (
@@ -74,7 +74,8 @@ class FakeText:
         engine = EngineReady(
             weights_bytes=1, pool_bytes=1, block_bytes=1, block_count=1, load_s=0.0, warmup_s=0.0, kernels={}
         )
-        made._ready.set_result(Ready(TextReady(vocab_size=9, has_chat_template=False, load_s=0.0), engine))
+        made._startup.take(engine)
+        made._startup.take(TextReady(vocab_size=9, has_chat_template=False, load_s=0.0))
         made.state = State.READY
         return made
 
