@@ -31,7 +31,8 @@ class ControlTokens:
         self._ids = dict(ids)
         self._lengths = sorted({len(text) for text in ids}, reverse=True)
         self._longest = max(self._lengths, default=0)
-        self._starts = re.compile("[" + "".join(re.escape(char) for char in sorted({t[0] for t in ids})) + "]")
+        firsts = "".join(re.escape(char) for char in sorted({text[0] for text in ids}))
+        self._starts = re.compile(f"[{firsts}]" if firsts else "(?!)")
         self._prefixes = {text[:cut] for text in ids for cut in range(1, len(text))}
         self._suffixes = {text[cut:] for text in ids for cut in range(1, len(text))}
 

@@ -118,11 +118,8 @@ def _read(stream: BinaryIO) -> dict[str, Any] | None:
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
     while (request := _read(requests)) is not None:
-        answer = render(request["source"], request["context"])
-        answers.write(frame(answer))
+        answers.write(frame(render(request["source"], request["context"])))
         answers.flush()
-        if answer.get("fault") == "memory":
-            return  # what is left of the heap is not worth keeping; the next one starts fresh
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from halogend.text.render_frames import LENGTH, frame
 
 LIMIT_S = 2.0
 _START_LIMIT_S = 30.0
+_ATTEMPTS = 2  # a child that somebody else killed is not this template's fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +47,30 @@ class Renderer:
         that the child is free. Never raises for what a template does."""
         request = frame({"source": source, "context": context})
         async with self._turn:
-            try:
-                child = await self._ready_child()
-                async with asyncio.timeout(self._limit_s):
-                    answer = await _ask(child, request)
-            except TimeoutError:
-                await self._end_child()
-                return Rendered(f"it ran for more than {self._limit_s:g} s", "timeout")
-            except (ConnectionError, asyncio.IncompleteReadError):
-                await self._end_child()
-                return Rendered("the process that rendered it died", "died")
-            except asyncio.CancelledError:  # the answer would be taken for the next request's
-                await asyncio.shield(self._end_child())
-                raise
-        if "fault" in answer:
-            return Rendered(answer["message"], answer["fault"])
-        return Rendered(answer["text"])
+            for _ in range(_ATTEMPTS):
+                try:
+                    return await self._attempt(request)
+                except (ConnectionError, asyncio.IncompleteReadError):
+                    await self._end_child()
+        return Rendered("the process that rendered it died", "died")
+
+    async def _attempt(self, request: bytes) -> Rendered:
+        """Raises ConnectionError or IncompleteReadError when the child is dead."""
+        try:
+            child = await self._ready_child()
+            async with asyncio.timeout(self._limit_s):
+                answer = await _ask(child, request)
+        except TimeoutError:
+            await self._end_child()
+            return Rendered(f"it ran for more than {self._limit_s:g} s", "timeout")
+        except asyncio.CancelledError:  # its answer would be taken for the next request's
+            await asyncio.shield(self._end_child())
+            raise
+        if "fault" not in answer:
+            return Rendered(answer["text"])
+        if answer["fault"] == "memory":  # what is left of its heap is not worth keeping
+            await self._end_child()
+        return Rendered(answer["message"], answer["fault"])
 
     async def close(self) -> None:
         async with self._turn:
@@ -80,8 +90,10 @@ class Renderer:
         child, self._child = self._child, None
         if child is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
+        if child.returncode is None:
+            # Not child.kill(), which would reap a child that is dead already behind asyncio's back.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
         await child.wait()
         if child.stdin is not None:
             child.stdin.close()
