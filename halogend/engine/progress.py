@@ -1,9 +1,14 @@
-"""How far the engine has come, for the thread that tells the daemon each second."""
+"""How far the engine has come, and the thread that tells the daemon."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from halogend.wire import messages
+from halogend.wire.channel import ChannelClosedError, WorkerChannel
+
+TELL_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,8 @@ class Progress:
     def begin(self, stage: str, total: int = 0) -> None:
         """A new stage (starting, loading, warming, serving); `total` bytes lie ahead in it."""
         with self._lock:
-            self._mark = Mark(stage=stage, counter=self._mark.counter + 1, busy=self._mark.busy, done=0, total=total)
+            mark = self._mark
+            self._mark = replace(mark, stage=stage, counter=mark.counter + 1, done=0, total=total)
 
     def bump(self) -> None:
         """One unit of work is done."""
@@ -59,16 +65,25 @@ class Progress:
         """`done_bytes` more are loaded."""
         with self._lock:
             mark = self._mark
-            self._mark = Mark(
-                stage=mark.stage,
-                counter=mark.counter + 1,
-                busy=mark.busy,
-                done=mark.done + done_bytes,
-                total=mark.total,
-            )
+            self._mark = replace(mark, counter=mark.counter + 1, done=mark.done + done_bytes)
 
     def set_busy(self, busy: bool) -> None:
         """Whether work is pending: a busy engine whose counter rests is wedged."""
         with self._lock:
-            mark = self._mark
-            self._mark = Mark(stage=mark.stage, counter=mark.counter, busy=busy, done=mark.done, total=mark.total)
+            self._mark = replace(self._mark, busy=busy)
+
+
+def tell(progress: Progress, channel: WorkerChannel, ended: threading.Event) -> None:
+    """Sends the progress every TELL_EVERY_S until `ended` is set or the daemon is gone: for a thread
+    of its own, so that a long step does not silence it."""
+    while True:
+        mark = progress.read()
+        message = messages.Progress(
+            stage=mark.stage, counter=mark.counter, busy=mark.busy, done=mark.done, total=mark.total
+        )
+        try:
+            channel.send(message)
+        except ChannelClosedError:
+            return
+        if ended.wait(TELL_EVERY_S):
+            return

@@ -1,0 +1,40 @@
+"""`python -m halogend.engine --control-fd N --data-fd N --parent-pid P`: started by the daemon only."""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import socket
+import sys
+
+import structlog
+
+from halogend.engine.worker import EXIT_BUG, EngineWorker
+from halogend.obs.log import configure_worker
+from halogend.wire.channel import WorkerChannel
+from halogend.wire.process import die_with_parent
+
+
+def main() -> int:
+    """The exit status: see `worker`."""
+    parser = argparse.ArgumentParser(prog="python -m halogend.engine", description=__doc__)
+    parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--data-fd", type=int, required=True)
+    parser.add_argument("--parent-pid", type=int, required=True)
+    arguments = parser.parse_args()
+    die_with_parent(arguments.parent_pid)
+    faulthandler.enable()
+    configure_worker("engine")
+    control, data = (WorkerChannel(socket.socket(fileno=fd)) for fd in (arguments.control_fd, arguments.data_fd))
+    try:
+        return EngineWorker(control, data).run()
+    except Exception:  # noqa: BLE001 (the last line of defence: our own bug becomes a log line and a status)
+        structlog.get_logger(__name__).exception("engine_failed")
+        return EXIT_BUG
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # threads may still load or compute; nothing they hold outlives the process

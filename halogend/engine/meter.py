@@ -1,0 +1,63 @@
+"""What the steps took, and when it is time to say so."""
+
+from __future__ import annotations
+
+from halogend.sched.scheduler import Scheduler
+from halogend.sched.step import StepPlan
+from halogend.wire.messages import EngineStats
+
+STATS_EVERY_S = 1.0
+PREFILL, DECODE = "prefill", "decode"
+
+
+def step_kind(plan: StepPlan) -> str:
+    """Prefill for a step that holds a prompt chunk, of any length."""
+    return PREFILL if any(item.count > 1 or not item.samples for item in plan.items) else DECODE
+
+
+class StepMeter:
+    """Sums over all steps, and the single ones since the last snapshot. One thread."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._sums = {PREFILL: 0.0, DECODE: 0.0}
+        self._recent: list[tuple[str, float]] = []
+        self._changed = False
+        self._last: float | None = None
+
+    def step(self, plan: StepPlan, seconds: float) -> None:
+        kind = step_kind(plan)
+        self._steps += 1
+        self._sums[kind] += seconds
+        self._recent.append((kind, seconds))
+        self._changed = True
+
+    def touch(self) -> None:
+        """Something else changed that a snapshot shows."""
+        self._changed = True
+
+    def due_in(self, now: float) -> float | None:
+        """Seconds until the next snapshot is due, None while nothing has changed."""
+        if not self._changed:
+            return None
+        return 0.0 if self._last is None else max(0.0, self._last + STATS_EVERY_S - now)
+
+    def snapshot(self, scheduler: Scheduler, now: float) -> EngineStats:
+        """Takes the recent steps and queue waits with it."""
+        stats = scheduler.stats
+        recent, self._recent = tuple(self._recent), []
+        self._changed, self._last = False, now
+        return EngineStats(
+            running=stats.running,
+            waiting=stats.waiting,
+            blocks_total=stats.blocks_total,
+            blocks_used=stats.blocks_used,
+            preemptions=stats.preemptions,
+            prompt_tokens=stats.prompt_tokens,
+            generated_tokens=stats.generated_tokens,
+            steps=self._steps,
+            prefill_step_s=self._sums[PREFILL],
+            decode_step_s=self._sums[DECODE],
+            queue_s=scheduler.take_queue_waits(),
+            step_s=recent,
+        )

@@ -1,0 +1,197 @@
+"""The engine process's life: hello, load in a thread that yields to everybody, serve, exit.
+
+Until the model is loaded the main thread answers control and imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import selectors
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from halogend.checkpoint.errors import CheckpointError
+from halogend.engine.progress import Progress, tell
+from halogend.sched.errors import InvariantError
+from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
+from halogend.wire.messages import (
+    WIRE_VERSION,
+    AnyMessage,
+    EngineReady,
+    EngineSpec,
+    Failure,
+    Hello,
+    StartEngine,
+    StartFailed,
+    Stop,
+)
+from halogend.wire.process import nice_thread
+
+if TYPE_CHECKING:
+    from halogend.engine.interface import Loaded
+
+EXIT_STOPPED = 0
+EXIT_BUG = 1
+EXIT_START_FAILED = 3
+EXIT_PEER_LOST = 4
+EXIT_BROKEN = 5
+
+START_FAILED = "HRT-1010"
+OUT_OF_MEMORY = "HRT-1016"
+_LOADER_NICENESS = 19
+_GOODBYE_S = 5.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What was asked, and what else came on control while it was being done."""
+
+    spec: EngineSpec
+    backlog: list[AnyMessage]
+
+
+class EngineWorker:
+    """Runs once. Owns both channels and the loader thread."""
+
+    def __init__(self, control: WorkerChannel, data: WorkerChannel) -> None:
+        self._control = control
+        self._data = data
+        self._progress = Progress()
+        self._ended = threading.Event()
+
+    def run(self) -> int:
+        """The exit status. Raises InvariantError for our own bugs."""
+        try:
+            self._control.send(Hello(version=WIRE_VERSION, role="engine", pid=os.getpid()))
+            threading.Thread(
+                target=tell, args=(self._progress, self._control, self._ended), name="progress", daemon=True
+            ).start()
+            spec = self._await_start()
+            return EXIT_STOPPED if spec is None else self._load_and_serve(spec)
+        except ChannelClosedError:
+            return EXIT_STOPPED  # the daemon is gone
+        finally:
+            self._ended.set()
+
+    def _await_start(self) -> EngineSpec | None:
+        """None when told to stop before."""
+        while True:
+            for message in self._control.receive():
+                match message:
+                    case StartEngine():
+                        return message.spec
+                    case Stop():
+                        return None
+                    case _:
+                        raise InvariantError(f"a {type(message).__name__} before StartEngine")
+            wait((self._control,), None)
+
+    def _load_and_serve(self, spec: EngineSpec) -> int:
+        start = _Start(spec, [])
+        loading: Future[Loaded] = Future()
+        if not self._await_loaded(start, loading):
+            return EXIT_STOPPED
+        error = loading.exception()
+        if error is not None:
+            return self._fail(start_failure(spec, error))
+        return self._serve(start, loading.result())
+
+    def _await_loaded(self, start: _Start, loading: Future[Loaded]) -> bool:
+        """Loads in a thread of its own. False when told to stop meanwhile; the thread is left to die."""
+        done = os.eventfd(0)
+        loading.add_done_callback(lambda _: os.eventfd_write(done, 1))
+        threading.Thread(target=load_into, args=(start.spec, self._progress, loading), name="load", daemon=True).start()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            selector.register(done, selectors.EVENT_READ)
+            while not loading.done():
+                selector.select()
+                start.backlog.extend(self._control.receive())
+                if any(isinstance(message, Stop) for message in start.backlog):
+                    return False
+        os.close(done)
+        return True
+
+    def _fail(self, failure: Failure) -> int:
+        """Says why and waits for the daemon to have heard it: it would otherwise see the exit first."""
+        log.error("start_failed", code=failure.code, message=failure.message)
+        self._control.send(StartFailed(failure=failure))
+        deadline = time.monotonic() + _GOODBYE_S
+        try:
+            while (left_s := deadline - time.monotonic()) > 0:
+                if any(isinstance(message, Stop) for message in self._control.receive()):
+                    break
+                wait((self._control,), left_s)
+        except ChannelClosedError:
+            pass
+        return EXIT_START_FAILED
+
+    def _serve(self, start: _Start, loaded: Loaded) -> int:
+        # Heavy, and imported by the loader thread already.
+        from halogend.engine.execute import EngineBrokenError  # noqa: PLC0415
+        from halogend.engine.loop import Channels, EngineLoop, PeerLostError  # noqa: PLC0415
+
+        # The thread count belongs to the thread: the loader's single one is not this one's.
+        loaded.runner.set_threads(start.spec.threads)
+        loop = EngineLoop(Channels(self._control, self._data), loaded, start.spec, self._progress)
+        gc.collect()
+        gc.freeze()  # what loading left behind lives as long as the process: never walk it again
+        self._progress.begin("serving")
+        self._progress.set_busy(busy=False)
+        self._control.send(ready(loaded))
+        try:
+            loop.run(start.backlog)
+        except PeerLostError:
+            log.exception("text_process_lost")
+            return EXIT_PEER_LOST
+        except EngineBrokenError:
+            log.exception("engine_broken")
+            return EXIT_BROKEN
+        return EXIT_STOPPED
+
+
+def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded]) -> None:
+    """The loader thread: as nice as can be, the heavy imports included."""
+    try:
+        nice_thread(_LOADER_NICENESS)
+        import halogend.engine.loop  # noqa: F401, PLC0415 (imported here so that the main thread never waits for it)
+        from halogend.engine.loading import load  # noqa: PLC0415
+
+        loading.set_result(load(spec, progress))
+    except BaseException as error:  # noqa: BLE001 (whatever it is, the main thread reports it)
+        loading.set_exception(error)
+
+
+def start_failure(spec: EngineSpec, error: BaseException) -> Failure:
+    """What the daemon is told when loading raised `error`."""
+    match error:
+        case CheckpointError():
+            return Failure(code=error.code, message=error.message)
+        case MemoryError():
+            return Failure(code=OUT_OF_MEMORY, message=f"{spec.path}: memory ran out while loading: {error}")
+        case OSError() if error.errno == errno.ENOMEM:
+            return Failure(code=OUT_OF_MEMORY, message=f"{spec.path}: no memory for the KV pool: {error.strerror}")
+        case _:
+            log.error("load_raised", exc_info=error)
+            return Failure(code=START_FAILED, message=f"{spec.path}: loading failed: {type(error).__name__}: {error}")
+
+
+def ready(loaded: Loaded) -> EngineReady:
+    return EngineReady(
+        weights_bytes=loaded.weights_bytes,
+        pool_bytes=loaded.pool_bytes,
+        block_bytes=loaded.block_bytes,
+        block_count=loaded.block_count,
+        load_s=loaded.load_s,
+        warmup_s=loaded.warmup_s,
+        kernels=loaded.kernels,
+    )
