@@ -14,8 +14,8 @@ import yaml
 from pydantic import BaseModel
 
 from halogend.config.fields import extra_of, key_of
+from halogend.config.nodes import resolve
 from halogend.config.schema import DeviceRef, Document
-from halogend.config.tree import resolve
 from halogend.config.values import size_text
 
 SHOWN_DIGITS = 12

@@ -42,7 +42,7 @@ class Code(enum.StrEnum):
          "nothing: editors and copy tools leave one for a moment."),
         "Write a document. To serve no model on purpose, write `models: []` and `allow_empty: true`.")
     TOO_LARGE = ("HCF-1004", "the document is too large",
-        "The file is over 256 KiB, or its aliases expand to more than 100,000 values.",
+        "The file is over 256 KiB, or its aliases expand to more than 50,000 values.",
         "A document holds settings only; check that the path names the right file.")
     SYNTAX = ("HCF-1005", "the document is not valid YAML",
         "The text breaks a rule of YAML at the place given: indentation, a tab, a missing colon or quote.",
@@ -93,6 +93,9 @@ class Code(enum.StrEnum):
     OUT_OF_SCOPE = ("HCF-1018", "out of scope",
         "The setting belongs to something halogend does not do.",
         "Remove it; the message says what to do in its place.")
+    MORE_PROBLEMS = ("HCF-1019", "more problems than are shown",
+        "The document has more than 200 problems; the first ones of the file are shown.",
+        "Mend those first; many of the rest often have the same cause, such as a wrong file or indentation.")
 
     # --- HCF-11xx: contradictions inside the document --------------------------------------------
     NO_MODELS = ("HCF-1101", "the document holds no model",

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping as Environment
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from halogend.config import tree
 from halogend.config.codes import Code
 from halogend.config.fields import key_of
+from halogend.config.nodes import Entry, Mapping, Node, Scalar, Sequence
 from halogend.config.places import Mark
 from halogend.config.problems import Problem
-
-_LONGEST_SHOWN = 60
+from halogend.config.values import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,49 +43,39 @@ class Findings:
     """
 
     file: str
-    env: Mapping[str, str]
+    env: Environment[str, str]
     problems: list[Problem] = field(default_factory=list)
     marks: dict[str, Mark] = field(default_factory=dict)
-    nodes: dict[str, tree.Node] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
     slots: dict[str, Slot] = field(default_factory=dict)
 
     def report(self, code: Code, mark: Mark | None, path: str, message: str, hint: str = "") -> None:
         line, column = (mark.line, mark.column) if mark else (None, None)
         self.problems.append(Problem(code, message, hint, self.file, line, column, path))
 
-    def saw(self, entry: tree.Entry, path: str) -> None:
+    def saw(self, entry: Entry, path: str) -> None:
         """Remembers the place of a field: its value, or its key where the value starts on another line."""
         node = entry.node
-        self.marks[path] = entry.mark if not isinstance(node, tree.Scalar) and node.block else node.mark
+        self.marks[path] = entry.mark if not isinstance(node, Scalar) and node.block else node.mark
         self.nodes[path] = node
 
-    def saw_inside(self, node: tree.Node, path: str) -> None:
+    def saw_inside(self, node: Node, path: str) -> None:
         """Remembers the places of what stands inside a leaf: one alias of a list, one device's weight."""
-        if isinstance(node, tree.Sequence):
+        if isinstance(node, Sequence):
             for index, item in enumerate(node.items):
                 where = f"{path}[{index}]"
                 self.marks[where], self.nodes[where] = item.mark, item
                 self.saw_inside(item, where)
-        elif isinstance(node, tree.Mapping):
+        elif isinstance(node, Mapping):
             for entry in node.entries:
                 self.saw(entry, f"{path}.{entry.key}")
                 self.saw_inside(entry.node, f"{path}.{entry.key}")
 
 
-def kind(node: tree.Node) -> str:
+def kind(node: Node) -> str:
     """What a node is, for `found ...`."""
-    if isinstance(node, tree.Mapping):
+    if isinstance(node, Mapping):
         return "a mapping"
-    if isinstance(node, tree.Sequence):
+    if isinstance(node, Sequence):
         return "a list"
     return shown(node.value)
-
-
-def shown(value: Any) -> str:
-    """A value on one line, shortened."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."

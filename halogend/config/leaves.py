@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from halogend.config import accepts, schema, tree
+from halogend.config import accepts, nodes, schema
 from halogend.config.codes import Code
 from halogend.config.fields import extra_of
-from halogend.config.findings import Findings, Slot, shown
+from halogend.config.findings import Findings, Slot
+from halogend.config.values import shown
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -21,9 +22,9 @@ _CHECKPOINT_SUFFIXES = (".gguf", ".hgn2", ".safetensors")
 _TCP = re.compile(r"(?:tcp:)?(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]*):\d+")
 
 
-def leaf(entry: tree.Entry, slot: Slot, into: Findings) -> tuple[Any, ...]:
+def leaf(entry: nodes.Entry, slot: Slot, into: Findings) -> tuple[Any, ...]:
     """The value in a tuple of one, or an empty tuple when it was refused and reported."""
-    value = tree.plain_value(entry.node)
+    value = nodes.plain_value(entry.node)
     into.saw_inside(entry.node, slot.path)
     extra = extra_of(slot.info)
     if any(type(value) is type(later) and value == later for later in extra.get("x-later", ())):
@@ -70,7 +71,7 @@ def _expanded(slot: Slot, text: str, into: Findings) -> str | None:
             faults.append(f"{shown(name)} is no name of an environment variable")
         elif not value:
             faults.append(f"the environment variable {name} is {'empty' if name in into.env else 'not set'}")
-        elif tree.unprintable(value):
+        elif nodes.unprintable(value):
             faults.append(f"the environment variable {name} holds a character no path may have")
         return value
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from halogend.config import accepts, tree
+from halogend.config import accepts, nodes
 from halogend.config.codes import Code
-from halogend.config.findings import Findings, Slot, kind, shown
+from halogend.config.findings import Findings, Slot, kind
 from halogend.config.schema import DeviceRef
+from halogend.config.values import shown
 
 _BOOLEAN_WORDS = {"true": "true", "yes": "true", "on": "true", "y": "true"} | dict.fromkeys(
     ("false", "no", "off", "n"), "false"
@@ -78,8 +79,8 @@ def _schema_at(path: str, slot: Slot | None) -> dict[str, Any]:
     return items if isinstance(items, dict) and "$ref" not in items else {}
 
 
-def _fits_type(node: tree.Node | None, schema: dict[str, Any]) -> bool:
-    value = tree.plain_value(node) if node is not None else None
+def _fits_type(node: nodes.Node | None, schema: dict[str, Any]) -> bool:
+    value = nodes.plain_value(node) if node is not None else None
     kind_of_value = _JSON_TYPES.get(type(value), "")
     allowed = accepts.json_types(schema)
     return kind_of_value in allowed or (kind_of_value == "integer" and "number" in allowed)
@@ -96,7 +97,7 @@ def _plainer(details: ErrorDetails) -> str:
 def _hint_for(path: str, slot: Slot | None, findings: Findings) -> str:
     node = findings.nodes.get(path)
     schema = _schema_at(path, slot)
-    if not isinstance(node, tree.Scalar) or not schema:
+    if not isinstance(node, nodes.Scalar) or not schema:
         return ""
     allowed = accepts.json_types(schema)
     choices = [str(choice) for choice in accepts.choices(schema) if isinstance(choice, str)]
@@ -106,7 +107,7 @@ def _hint_for(path: str, slot: Slot | None, findings: Findings) -> str:
     if "boolean" in allowed and value.lower() in _BOOLEAN_WORDS:
         return f"write {_BOOLEAN_WORDS[value.lower()]}, without quotes"
     if allowed & {"integer", "number"} and any(char.isdigit() for char in value):
-        if not node.plain and not isinstance(tree.resolve(value), str):
+        if not node.plain and not isinstance(nodes.resolve(value), str):
             return "remove the quotes"
         if "string" not in allowed or choices:
             return "write a plain decimal number: no unit, leading zero, underscore, 0x or colon"

@@ -18,6 +18,7 @@ from halogend.config.problems import Problem, in_order
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import is_loopback, size_text
 
+MOST_TOLD = 200
 _ROUNDING = 1e-9
 
 
@@ -31,7 +32,11 @@ def check(parsed: ParseResult, facts: Facts | None = None) -> tuple[Problem, ...
         problems += contradictions(parsed.partial, parsed.places)
         if facts is not None:
             problems += check_facts(parsed.partial, parsed.places, facts)
-    return in_order(tuple(problems))
+    ordered = in_order(tuple(problems))
+    if len(ordered) <= MOST_TOLD:
+        return ordered
+    rest = f"{len(ordered) - MOST_TOLD} more problems are not shown"
+    return (*ordered[:MOST_TOLD], Problem(Code.MORE_PROBLEMS, rest, "mend these first", parsed.places.file))
 
 
 def contradictions(document: Document, places: Places) -> Iterator[Problem]:

@@ -15,10 +15,11 @@ from pydantic import BaseModel
 from halogend.config import schema
 from halogend.config.codes import Code
 from halogend.config.fields import key_of, nested
-from halogend.config.findings import Findings, Slot, kind, shown
+from halogend.config.findings import Findings, Slot, kind
 from halogend.config.leaves import leaf
-from halogend.config.tree import Entry, Mapping, Node, Scalar, Sequence, plain_value
+from halogend.config.nodes import Entry, Mapping, Node, Scalar, Sequence, plain_value
 from halogend.config.unavailable import LATER, OUT_OF_SCOPE, is_neutral, neutral_words
+from halogend.config.values import shown
 
 FULL_ONLY = ("apiVersion", "server", "devices", "models", "allow_empty")
 MOVED = {"flash_attention": "kernels"}

@@ -1,107 +1,33 @@
 """YAML text -> a tree of nodes with places, bounded in size and depth, without YAML 1.1's surprises.
 
-Works on the event stream, so nesting costs no recursion. Scalars are resolved here: only `true` and
-`false` are booleans, numbers are plain decimal, everything else is text.
+Works on the event stream, so nesting costs no recursion. Nodes may be shared through aliases; their
+size and depth count what they expand to.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import yaml
 
 from halogend.config.codes import Code
+from halogend.config.nodes import Entry, Mapping, Node, Scalar, Sequence, resolve, unprintable
 from halogend.config.places import Mark
 from halogend.config.problems import Problem
+from halogend.config.values import LONGEST_SHOWN, shown
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 32
-MAX_VALUES = 100_000
+MAX_VALUES = 50_000
 
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,300})")
-_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]{0,300})?(\.[0-9]{0,300})?([eE][-+]?[0-9]{1,4})?")
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _FOREIGN_MARKS = {
     b"\xff\xfe\x00\x00": "UTF-32",
     b"\x00\x00\xfe\xff": "UTF-32",
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """`value` is text, a number, a boolean or None; `plain` says it was written without quotes."""
-
-    value: str | int | float | bool | None
-    mark: Mark
-    plain: bool
-    size: int = 1
-    depth: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    key: str
-    mark: Mark
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Mapping:
-    """Keys are unique. `size` and `depth` count through aliases."""
-
-    entries: tuple[Entry, ...]
-    mark: Mark
-    block: bool
-    size: int
-    depth: int
-
-    def get(self, key: str) -> Entry | None:
-        return next((entry for entry in self.entries if entry.key == key), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Sequence:
-    items: tuple[Node, ...]
-    mark: Mark
-    block: bool
-    size: int
-    depth: int
-
-
-Node = Scalar | Mapping | Sequence
-
-
-def plain_value(node: Node) -> Any:
-    """The node as Python values, lists as tuples."""
-    if isinstance(node, Mapping):
-        return {entry.key: plain_value(entry.node) for entry in node.entries}
-    if isinstance(node, Sequence):
-        return tuple(plain_value(item) for item in node.items)
-    return node.value
-
-
-def resolve(text: str) -> str | int | float | bool | None:
-    """What an unquoted scalar means."""
-    if text in {"", "~", "null"}:
-        return None
-    if text in {"true", "false"}:
-        return text == "true"
-    if _INT.fullmatch(text):
-        return int(text)
-    if _FLOAT.fullmatch(text) and any(char.isdigit() for char in re.split("[eE]", text, maxsplit=1)[0]):
-        return float(text)
-    return text
-
-
-def unprintable(text: str) -> re.Match[str] | None:
-    """The first character no document may hold, such as NUL or a lone surrogate."""
-    return _UNPRINTABLE.search(text)
 
 
 class Refused(Exception):  # noqa: N818  # control flow of this module: carries the problem that ended the reading
@@ -237,9 +163,8 @@ class _Builder:
             self._scalar(event, mark)
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
-                raise Refused(
-                    Code.SYNTAX, f"*{event.anchor} names no finished anchor", "define it before its use", mark
-                )
+                name = str(event.anchor)[:LONGEST_SHOWN]
+                raise Refused(Code.SYNTAX, f"*{name} names no finished anchor", "define it before its use", mark)
             self._put(self._anchors[event.anchor], mark)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             self._open(event, mark)
@@ -311,7 +236,7 @@ class _Builder:
         if first.mark != mark:
             self.report(
                 Code.DUPLICATE_KEY,
-                f"the key {key!r} stands twice; first at line {first.mark.line}, column {first.mark.column}",
+                f"the key {shown(key)} stands twice; first at line {first.mark.line}, column {first.mark.column}",
                 "keep one of them",
                 mark,
             )
@@ -319,8 +244,8 @@ class _Builder:
     @staticmethod
     def _no_tag(tag: str | None, mark: Mark) -> None:
         if tag is not None:
-            shown = tag.replace("tag:yaml.org,2002:", "!!")
-            raise Refused(Code.YAML_FEATURE, f"the tag {shown} is not accepted", "write the value without it", mark)
+            short = tag.replace("tag:yaml.org,2002:", "!!")[:LONGEST_SHOWN]
+            raise Refused(Code.YAML_FEATURE, f"the tag {short} is not accepted", "write the value without it", mark)
 
 
 def _joined_surrogates(text: str) -> str:

@@ -25,10 +25,22 @@ PRODUCTS = {
 DEVICE_KINDS = ("cpu", "cuda", "rocm", *PRODUCTS)
 BUILT_IN_TEMPLATES = ("chatml",)
 
+LONGEST_SHOWN = 60
+
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[A-Za-z]*)", re.ASCII)
 _DEVICE = re.compile(r"(?P<kind>[a-z][a-z0-9_]*)(?::(?P<index>0|[1-9]\d{0,3}))?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
 _SOCKET_PATH_BYTES = 107  # sun_path holds 108 with the closing NUL
+
+
+def shown(value: Any) -> str:
+    """A value on one line, shortened."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def size_bytes(value: Any) -> Any:
@@ -39,11 +51,11 @@ def size_bytes(value: Any) -> Any:
     unit = found["unit"] if found else ""
     if not found or unit not in SIZE_UNITS:
         like = difflib.get_close_matches(unit, SIZE_UNITS, n=1, cutoff=0.3) or ["GiB"]
-        raise ValueError(f"must be a size such as 70{like[0]}, found {value!r}; units are {', '.join(SIZE_UNITS)}")
+        raise ValueError(f"must be a size such as 70{like[0]}, found {shown(value)}; units are {', '.join(SIZE_UNITS)}")
     whole, _, fraction = found["number"].partition(".")
     scale = 10 ** len(fraction)
     if len(whole) + len(fraction) > 20:
-        raise ValueError(f"must be a size below 8 PiB, found {value!r}")
+        raise ValueError(f"must be a size below 8 PiB, found {shown(value)}")
     return int(whole + fraction) * SIZE_UNITS[unit] // scale
 
 
@@ -68,7 +80,7 @@ def device_id(value: Any, *, auto: bool) -> Any:
     known = (*(("auto",) if auto else ()), *DEVICE_KINDS)
     close = difflib.get_close_matches(text.partition(":")[0].lower(), known, n=1)
     meant = f"; did you mean {close[0]!r}?" if close else "."
-    raise ValueError(f"names no known device: {value!r}{meant} Kinds are {', '.join(known)}, with :N for the N-th")
+    raise ValueError(f"names no known device: {shown(value)}{meant} Kinds are {', '.join(known)}, with :N for the N-th")
 
 
 def device_entries(value: Any) -> Any:
@@ -92,9 +104,9 @@ def admin_address(value: Any) -> Any:
         return value
     path = value.removeprefix("unix:")
     if not value.startswith("unix:"):
-        raise ValueError(f"must be unix: and an absolute path, found {value!r}")
+        raise ValueError(f"must be unix: and an absolute path, found {shown(value)}")
     if not path.startswith("/"):
-        raise ValueError(f"must be an absolute path after unix:, found {path!r}")
+        raise ValueError(f"must be an absolute path after unix:, found {shown(path)}")
     if len(path.encode()) > _SOCKET_PATH_BYTES:
         raise ValueError(f"is {len(path.encode())} bytes long; a socket's path may have {_SOCKET_PATH_BYTES}")
     return value
@@ -104,7 +116,7 @@ def model_name(value: Any) -> Any:
     """Names and aliases: what clients put in `model`, also a metric's label and part of a URL."""
     if isinstance(value, str) and not _NAME.fullmatch(value):
         raise ValueError(
-            f"must be 1 to 128 letters, digits or ._:/@+- and start with a letter or digit, found {value!r}"
+            f"must be 1 to 128 letters, digits or ._:/@+- and start with a letter or digit, found {shown(value)}"
         )
     return value
 
@@ -117,7 +129,7 @@ def host_address(value: Any) -> Any:
         ipaddress.ip_address(value)
     except ValueError:
         if not re.fullmatch(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*", value) or re.fullmatch(r"[\d.]+", value):
-            raise ValueError(f"must be an IP address or a host name without a port, found {value!r}") from None
+            raise ValueError(f"must be an IP address or a host name without a port, found {shown(value)}") from None
     return value
 
 

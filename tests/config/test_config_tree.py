@@ -4,7 +4,9 @@ import pytest
 from support.config_documents import HEAD, MODEL, read
 
 from halogend.config.codes import Code
-from halogend.config.tree import MAX_BYTES, resolve
+from halogend.config.nodes import resolve
+from halogend.config.rules import MOST_TOLD, check
+from halogend.config.tree import MAX_BYTES
 
 
 def only(data: bytes | str) -> tuple[str, int | None, int | None]:
@@ -89,3 +91,15 @@ def test_unquoted_text_is_read_without_the_surprises_of_yaml_1_1(text: str, valu
     found = resolve(text)
     assert found == value
     assert type(found) is type(value)
+
+
+def test_a_file_that_is_wrong_from_end_to_end_is_not_told_in_full() -> None:
+    problems = check(read("model: /a.gguf\n" + "".join(f"k{i}: 1\n" for i in range(500))))
+    assert len(problems) == MOST_TOLD + 1
+    assert problems[0].line == 2
+    assert str(problems[-1]) == "HCF-1019: 300 more problems are not shown (mend these first)"
+
+
+def test_long_values_are_shortened_in_messages() -> None:
+    (problem,) = check(read(f"model: /a.gguf\nload_format: {'x' * 9000}\n"))
+    assert len(str(problem)) < 200
