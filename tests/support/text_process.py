@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -58,7 +59,11 @@ class Peer:
         self._here: list[AnyMessage] = []
 
     def send(self, message: AnyMessage) -> None:
+        """Returns when the kernel has all of it."""
         self._channel.send(message)
+        while self._channel.unsent_bytes:
+            select.select([], [self._channel], [], 10)
+            self._channel.flush()
 
     def next(self, timeout_s: float = 20.0) -> AnyMessage:
         deadline = time.monotonic() + timeout_s
