@@ -4,13 +4,19 @@
   buffer is kept at nothing, so a sender waits as soon as the kernel's is full.
 * A request's head must be complete `head_s` after the connection or its first byte.
 * Errors below HTTP have the shape of all others.
+
+What the applications may ask of it stands in the scope's state: `peer`, who is at the other end of
+a unix socket or None; `gone()`, whether what is sent now reaches nobody.
 """
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
 import socket
 import struct
+import termios
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 _CLOSE = (b"connection", b"close")
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_RESET = struct.pack("ii", 1, 0)
 _READ_AHEAD_BYTES = 64 << 10
 
 
@@ -76,9 +83,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
-        peer = _peer(transport)
-        if peer is not None:
-            self.app_state = {"peer": peer}
+        self.app_state = {"peer": _peer(transport), "gone": transport.is_closing}
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -146,16 +151,23 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def _watch_reading(self) -> None:
-        unread = self.transport.get_write_buffer_size()
-        self._unread_timer = self.loop.call_later(self._limits.unread_s, self._check_reading, unread)
+        self._unread_timer = self.loop.call_later(self._limits.unread_s, self._check_reading, self._unread_bytes())
 
     def _check_reading(self, unread_before: int) -> None:
         self._unread_timer = None
-        if self.transport.get_write_buffer_size() < unread_before:
+        if self._unread_bytes() < unread_before:
             self._watch_reading()
             return
         log.info("client_cut", reason="took no byte", seconds=self._limits.unread_s, peer=self.client)
+        sock = self.transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)  # or the kernel keeps its queue for minutes
         self.abort()
+
+    def _unread_bytes(self) -> int:
+        """Ours and the kernel's: its queue can be megabytes, and a slow reader drains that for long."""
+        queued = array.array("i", [0])
+        fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queued)
+        return self.transport.get_write_buffer_size() + queued[0]
 
     def _cancel_unread_timer(self) -> None:
         if self._unread_timer is not None:

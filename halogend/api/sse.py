@@ -9,7 +9,7 @@ Status and headers wait for the first token, so that an early failure keeps its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -53,7 +53,7 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await until_gone(receive, self._run(_Writer(send, self._headers)))
+            await until_gone(receive, self._run(_Writer(send, self._headers, gone_of(scope))))
         except ClientGoneError:
             log.debug("client_gone", model=self._exchange.model)
 
@@ -89,8 +89,9 @@ class EventStream:
 class _Writer:
     """One response. The stream and the ticker both write; the lock keeps their events whole."""
 
-    def __init__(self, send: Send, headers: dict[str, str]) -> None:
+    def __init__(self, send: Send, headers: dict[str, str], gone: Callable[[], bool]) -> None:
         self._send = send
+        self._gone = gone
         self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
         self._lock = asyncio.Lock()
         self._started = False
@@ -127,7 +128,15 @@ class _Writer:
                 self._started = True
                 await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
             await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+            if self._gone() and not last:  # the server drops such bytes in silence
+                raise ClientGoneError
             self._wrote_at = self._loop.time()
+
+
+def gone_of(scope: Scope) -> Callable[[], bool]:
+    """How to ask whether the client has left; without our own listener nobody knows before `receive`."""
+    gone: Callable[[], bool] = (scope.get("state") or {}).get("gone", lambda: False)
+    return gone
 
 
 async def _nothing() -> dict[str, Any]:

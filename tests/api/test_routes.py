@@ -1,5 +1,6 @@
 """Every route answers, whole and streamed, and says what it was told."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -115,13 +116,17 @@ async def test_an_answer_of_no_token_is_whole_in_both_forms(path: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ROUTES)
-async def test_an_early_failure_keeps_its_status(path: str, stream: bool) -> None:  # noqa: FBT001  # parametrized
+async def test_an_early_failure_keeps_its_status(path: str, stream: bool) -> None:
     world = World(ScriptedRouter(script=lambda _: [failed("prompt_too_long", "40 tokens over", "messages")]))
     async with world.client() as client:
         answer = await client.post(path, json=ROUTES[path](stream=stream))
     assert answer.status_code == 400
     error = answer.json()["error"]
-    assert (error["code"], error["message"], error["param"]) == ("context_length_exceeded", "40 tokens over", "messages")
+    assert (error["code"], error["message"], error["param"]) == (
+        "context_length_exceeded",
+        "40 tokens over",
+        "messages",
+    )
     assert (error["type"], error["explain"]) == ("invalid_request_error", "HAP-1005")
 
 
@@ -139,8 +144,6 @@ async def test_a6_a_failure_after_the_first_byte_is_an_event_and_the_end(path: s
 
 
 async def test_a_failure_after_a_silent_start_is_an_event() -> None:
-    import asyncio
-
     router = ScriptedRouter(gate=asyncio.Event(), refusal=RequestError("queue_timeout", "waited"))
     world = World(router, Patience(keep_alive_s=0.01))
     async with world.client() as client:
@@ -155,11 +158,9 @@ async def test_a_failure_after_a_silent_start_is_an_event() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a9_a_bug_of_ours_fails_one_request_alone(stream: bool) -> None:  # noqa: FBT001  # parametrized
+async def test_a9_a_bug_of_ours_fails_one_request_alone(stream: bool) -> None:
     router = ScriptedRouter(manual=True)
     world = World(router)
-    import asyncio
-
     async with world.client() as client:
         asking = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=stream)))
         answer = await router.answers.get()

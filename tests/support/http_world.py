@@ -86,6 +86,12 @@ def text_of(events: list[Any]) -> str:
     return "".join(c["delta"].get("content", "") if "delta" in c else c["text"] for c in choices)
 
 
+def post(path: str, body: dict[str, Any], *, headers: str = "") -> bytes:
+    """A whole request as bytes."""
+    data = json.dumps(body).encode()
+    return f"POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(data)}\r\n\r\n".encode() + data
+
+
 class Wire:
     """A client on the bare socket, for what no HTTP library would do."""
 
@@ -94,9 +100,7 @@ class Wire:
         self.writer = writer
 
     def post(self, path: str, body: dict[str, Any], *, headers: str = "") -> None:
-        data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(data)}\r\n\r\n"
-        self.writer.write(head.encode() + data)
+        self.writer.write(post(path, body, headers=headers))
 
     async def head(self) -> str:
         """Status line and headers of the next response, in lower case."""

@@ -1,0 +1,130 @@
+"""Metrics: the table, monotone counters over generations, and series that go away."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from halogend.obs.metrics import METRICS, Metrics
+
+
+@dataclass
+class Snapshot:
+    running: int = 0
+    waiting: int = 0
+    blocks_total: int = 10
+    blocks_used: int = 0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    queue_s: tuple[float, ...] = ()
+    step_s: tuple[tuple[str, float], ...] = field(default=())
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics("1.0")
+
+
+def scrape(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    families = text_string_to_metric_families(metrics.render().decode())
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return scrape(metrics).get((f"halogen_{name}", tuple(sorted(labels.items()))))
+
+
+def speak_of(metrics: Metrics, model: str, generation: int = 1) -> None:
+    """Everything that is ever said with a model's name."""
+    stats = Snapshot(1, 2, 10, 4, 1, 5, 6, (0.1,), (("decode", 0.02),))
+    metrics.generation_state(model, generation, "serving")
+    metrics.engine_up(model, generation, up=True)
+    metrics.engine_stats(model, generation, stats)
+    metrics.waiting_in_router(model, 3)
+    metrics.request_ended(model, "stop", 1.0)
+    metrics.first_token(model, 0.1)
+    metrics.token_gap(model, 0.01)
+
+
+def test_every_row_can_be_written_and_is_scraped(metrics: Metrics) -> None:
+    speak_of(metrics, "chat")
+    metrics.reload_ended("applied", "file", successful=True, now=5.0)
+    metrics.reload_phase("load", 2.0)
+    metrics.active_revision("abc")
+    metrics.memory("cpu:0", "weights", 7)
+    names = {name for name, _ in scrape(metrics)}
+    for row in METRICS:
+        suffix = {"counter": "_total", "gauge": "", "histogram": "_count"}[row.kind]
+        assert f"halogen_{row.name}{suffix}" in names
+        assert row.help.endswith(".")
+    assert not any(name.endswith("_created") for name in names)
+
+
+def test_counters_are_monotone_over_generations_and_restarts(metrics: Metrics) -> None:
+    def tell(generation: int, tokens: int) -> float | None:
+        metrics.engine_stats("chat", generation, Snapshot(generated_tokens=tokens))
+        return value(metrics, "generated_tokens_total", model="chat")
+
+    assert tell(1, 10) == 10
+    assert tell(1, 15) == 15
+    assert tell(2, 3) == 18  # the newcomer counts from 0 while the old one drains
+    assert tell(1, 16) == 19
+    assert tell(2, 5) == 21
+    assert tell(2, 2) == 23  # the engine was restarted
+    metrics.forget_generation("chat", 1)
+    assert tell(2, 4) == 25
+
+
+def test_a_generation_leaves_no_gauge_behind(metrics: Metrics) -> None:
+    speak_of(metrics, "chat", 1)
+    speak_of(metrics, "chat", 2)
+    metrics.forget_generation("chat", 1)
+    left = [labels for _, labels in scrape(metrics)]
+    assert not any(("generation", "1") in labels for labels in left)
+    assert any(("generation", "2") in labels for labels in left)
+    assert value(metrics, "requests_total", model="chat", outcome="stop") == 2
+
+
+def test_l16_a_removed_model_leaves_no_series(metrics: Metrics) -> None:
+    speak_of(metrics, "chat")
+    speak_of(metrics, "other")
+    metrics.forget("chat")
+    metrics.request_ended("chat", "stop", 1.0)  # a late word must not bring it back
+    metrics.engine_stats("chat", 1, Snapshot(generated_tokens=99))
+    text = metrics.render().decode()
+    assert '"chat"' not in text
+    assert '"other"' in text
+
+
+def test_a_model_that_comes_back_is_counted_from_nothing(metrics: Metrics) -> None:
+    speak_of(metrics, "chat")
+    metrics.forget("chat")
+    speak_of(metrics, "chat", 1)
+    assert value(metrics, "generated_tokens_total", model="chat") == 6
+
+
+def test_one_state_a_generation_and_one_revision(metrics: Metrics) -> None:
+    for state in ("loading", "serving", "draining"):
+        metrics.generation_state("chat", 1, state)
+    metrics.active_revision("a")
+    metrics.active_revision("b")
+    held = scrape(metrics)
+    assert [dict(labels)["state"] for name, labels in held if name == "halogen_generation_state"] == ["draining"]
+    assert [dict(labels)["revision"] for name, labels in held if name == "halogen_config_info"] == ["b"]
+
+
+def test_a_failed_reload_keeps_the_time_of_the_last_good_one(metrics: Metrics) -> None:
+    metrics.reload_ended("applied", "file", successful=True, now=5.0)
+    metrics.reload_ended("rejected", "api", successful=False, now=9.0)
+    assert value(metrics, "config_last_reload_successful") == 0
+    assert value(metrics, "config_last_reload_success_timestamp_seconds") == 5.0
+    assert value(metrics, "reloads_total", outcome="rejected", trigger="api") == 1
+
+
+def test_k8_usage_is_occupancy(metrics: Metrics) -> None:
+    metrics.engine_stats("chat", 1, Snapshot(blocks_total=8, blocks_used=6))
+    assert value(metrics, "cache_usage", model="chat", generation="1") == 0.75
+    assert value(metrics, "cache_blocks", model="chat", generation="1", state="free") == 2
+    metrics.engine_stats("chat", 1, Snapshot(blocks_total=0))
+    assert value(metrics, "cache_usage", model="chat", generation="1") == 0
