@@ -19,6 +19,7 @@ from halogend.wire.messages import Delta, Finished
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+_COMPLETE = frozenset({"stop", "length"})
 
 
 def model_label(router: Router, name: str) -> str:
@@ -71,7 +72,10 @@ class Exchange:
         finally:
             if self.answer is not None:
                 self.answer.close()
-            self._metrics.request_ended(self._label(), outcome, self._clock() - self._began)
+            seconds = self._clock() - self._began
+            self._metrics.request_ended(self._label(), outcome, seconds)
+            if outcome in _COMPLETE:
+                self._router.record_duration(self.model, seconds)
 
     @property
     def model(self) -> str:

@@ -37,6 +37,9 @@ class Router(Protocol):
     def served(self) -> tuple[ServedModel, ...]:
         """Every model of the active document, in its order."""
 
+    def record_duration(self, name: str, seconds: float) -> None:
+        """How long a complete answer took, from arrival to its end; `name` is canonical."""
+
     def ready(self, model: str | None) -> bool:
         """Whether this model (None: enough models, as the document says) can serve now. An unknown
         name is never ready."""

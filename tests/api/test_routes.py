@@ -310,5 +310,6 @@ async def test_requests_are_measured() -> None:
     assert world.sample("time_to_first_token_seconds_count", model="chat") == 1
     assert world.sample("inter_token_seconds_count", model="chat") == 3
     assert world.sample("request_seconds_count", model="chat") == 2
+    assert [name for name, _ in world.router.durations] == ["chat"]  # complete answers alone
     assert "nope" not in scrape
     assert 'halogen_build_info{version="1.2.3"} 1.0' in scrape

@@ -82,6 +82,7 @@ class ScriptedRouter:
     requests: list[InferenceRequest] = field(default_factory=list)
     answers: asyncio.Queue[ScriptedAnswer] = field(default_factory=asyncio.Queue)
     submitting: asyncio.Event = field(default_factory=asyncio.Event)
+    durations: list[tuple[str, float]] = field(default_factory=list)
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def submit(self, request: InferenceRequest) -> ScriptedAnswer:
@@ -106,6 +107,9 @@ class ScriptedRouter:
 
     def served(self) -> tuple[ServedModel, ...]:
         return self.models
+
+    def record_duration(self, name: str, seconds: float) -> None:
+        self.durations.append((name, seconds))
 
     def ready(self, model: str | None) -> bool:
         return self.is_ready
