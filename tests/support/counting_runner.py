@@ -1,0 +1,79 @@
+"""A model small enough to check by hand: the next token is a sum over every token before it.
+
+It keeps tokens in a pool of its own, block by block, so that wrong blocks or a wrong order show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from halogend.engine.interface import Loaded
+from halogend.sched.blocks import BLOCK_TOKENS
+from halogend.sched.step import StepPlan
+
+VOCAB = 61
+POISON = 60  # a forward pass that holds it raises
+NOT_A_NUMBER = 59  # a row whose last token this is has no finite logits
+
+
+def next_token(history: Sequence[int]) -> int:
+    return sum((position % 7 + 1) * (token + 1) for position, token in enumerate(history)) % (VOCAB - 2)
+
+
+def generate(prompt: Sequence[int], max_tokens: int) -> list[int]:
+    history = list(prompt)
+    for _ in range(max_tokens):
+        history.append(next_token(history))
+    return history[len(prompt) :]
+
+
+class CountingRunner:
+    """Implements `interface.Runner`. `broken`: every pass raises."""
+
+    def __init__(self, blocks: int) -> None:
+        self.vocab = VOCAB
+        self.block_bytes = 64
+        self.broken = False
+        self.threads: list[int] = []
+        self.pool_sizes: list[int] = []
+        self.plans: list[StepPlan] = []
+        self._pool = torch.zeros(blocks, BLOCK_TOKENS, dtype=torch.int64)
+
+    def forward(self, plan: StepPlan, slot_tokens: torch.Tensor) -> torch.Tensor:
+        self.plans.append(plan)
+        rows = []
+        for item in plan.items:
+            if self.broken or POISON in item.tokens:
+                raise RuntimeError("this pass cannot be done")
+            tokens = [*item.tokens, *([int(slot_tokens[item.slot])] if item.from_slot else [])]
+            for position, token in enumerate(tokens, start=item.start):
+                self._pool[item.blocks[position // BLOCK_TOKENS], position % BLOCK_TOKENS] = token
+            if item.samples:
+                history = self._pool[list(item.blocks)].flatten()[: item.start + item.count].tolist()
+                row = torch.zeros(VOCAB)
+                row[next_token(history)] = 9.0
+                rows.append(row * float("nan") if history[-1] == NOT_A_NUMBER else row)
+        return torch.stack(rows) if rows else torch.empty(0, VOCAB)
+
+    def resize_pool(self, blocks: int) -> None:
+        self.pool_sizes.append(blocks)
+        self._pool[blocks:] = -1000
+
+    def set_threads(self, threads: int) -> None:
+        self.threads.append(threads)
+
+
+def make_loaded(runner: CountingRunner, *, block_count: int, reserve_blocks: int) -> Loaded:
+    return Loaded(
+        runner=runner,
+        weights_bytes=0,
+        pool_bytes=block_count * runner.block_bytes,
+        block_bytes=runner.block_bytes,
+        block_count=block_count,
+        reserve_blocks=reserve_blocks,
+        load_s=0.0,
+        warmup_s=0.0,
+        kernels={},
+    )
