@@ -10,6 +10,7 @@ the test.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import subprocess
 import sys
@@ -84,6 +85,43 @@ def llama_tokenize(url: str, text: str, *, add_special: bool, parse_special: boo
     return list(llama_post(url, "/tokenize", body)["tokens"])
 
 
+def llama_end_ids(model: str | Path) -> frozenset[int]:
+    """Every token that llama.cpp takes for an end of generation, asked through its C API in a child
+    process."""
+    answer = subprocess.run(
+        [sys.executable, __file__, "--end-ids", str(model)],
+        capture_output=True,
+        text=True,
+        timeout=_START_S,
+        check=True,
+    )
+    return frozenset(json.loads(answer.stdout.splitlines()[-1]))
+
+
+class _ModelParams(ctypes.Structure):
+    """Larger than llama_model_params of any version; it travels by value, so its tail is ignored."""
+
+    _fields_ = (("bytes", ctypes.c_char * 1024),)
+
+
+def _print_end_ids(model: str) -> None:
+    import xllamacpp
+
+    library = ctypes.CDLL(str(next(Path(xllamacpp.__file__).parent.glob("*.so"))))
+    library.llama_model_default_params.restype = _ModelParams
+    library.llama_model_load_from_file.argtypes = [ctypes.c_char_p, _ModelParams]
+    library.llama_model_load_from_file.restype = ctypes.c_void_p
+    library.llama_model_get_vocab.argtypes = [ctypes.c_void_p]
+    library.llama_model_get_vocab.restype = ctypes.c_void_p
+    library.llama_vocab_n_tokens.argtypes = [ctypes.c_void_p]
+    library.llama_vocab_is_eog.argtypes = [ctypes.c_void_p, ctypes.c_int32]
+    library.llama_vocab_is_eog.restype = ctypes.c_bool
+    loaded = library.llama_model_load_from_file(model.encode(), library.llama_model_default_params())
+    vocab = library.llama_model_get_vocab(loaded)
+    count = library.llama_vocab_n_tokens(vocab)
+    print(json.dumps([token for token in range(count) if library.llama_vocab_is_eog(vocab, token)]), flush=True)
+
+
 def _serve(settings: dict[str, Any]) -> None:
     import xllamacpp
 
@@ -101,4 +139,7 @@ def _serve(settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(json.loads(sys.argv[1]))
+    if sys.argv[1] == "--end-ids":
+        _print_end_ids(sys.argv[2])
+    else:
+        _serve(json.loads(sys.argv[1]))
