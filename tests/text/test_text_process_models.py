@@ -50,7 +50,7 @@ def test_conversations_become_the_ids_that_llamacpp_makes_of_them(smollm2: Path)
         for index, prompt in enumerate(conversations):
             process.submit(index, prompt)
             assert process.generate().prompt_ids == theirs(url, prompt), prompt
-    assert len(conversations) > 40
+    assert len(conversations) >= 40
 
 
 def theirs(url: str, prompt: ChatPrompt) -> tuple[int, ...]:
