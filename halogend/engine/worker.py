@@ -75,34 +75,35 @@ class EngineWorker:
             threading.Thread(
                 target=tell, args=(self._progress, self._control, self._ended), name="progress", daemon=True
             ).start()
-            spec = self._await_start()
-            return EXIT_STOPPED if spec is None else self._load_and_serve(spec)
+            start = self._await_start()
+            return EXIT_STOPPED if start is None else self._load_and_serve(start)
         except ChannelClosedError:
             return EXIT_STOPPED  # the daemon is gone
         finally:
             self._ended.set()
 
-    def _await_start(self) -> EngineSpec | None:
+    def _await_start(self) -> _Start | None:
         """None when told to stop before."""
         while True:
-            for message in self._control.receive():
-                match message:
+            messages = self._control.receive()
+            if messages:
+                first, *rest = messages
+                match first:
                     case StartEngine():
-                        return message.spec
+                        return _Start(first.spec, rest)
                     case Stop():
                         return None
                     case _:
-                        raise InvariantError(f"a {type(message).__name__} before StartEngine")
+                        raise InvariantError(f"a {type(first).__name__} before StartEngine")
             wait((self._control,), None)
 
-    def _load_and_serve(self, spec: EngineSpec) -> int:
-        start = _Start(spec, [])
+    def _load_and_serve(self, start: _Start) -> int:
         loading: Future[Loaded] = Future()
         if not self._await_loaded(start, loading):
             return EXIT_STOPPED
         error = loading.exception()
         if error is not None:
-            return self._fail(start_failure(spec, error))
+            return self._fail(start_failure(start.spec, error))
         return self._serve(start, loading.result())
 
     def _await_loaded(self, start: _Start, loading: Future[Loaded]) -> bool:
@@ -114,10 +115,10 @@ class EngineWorker:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(done, selectors.EVENT_READ)
             while not loading.done():
-                selector.select()
-                start.backlog.extend(self._control.receive())
                 if any(isinstance(message, Stop) for message in start.backlog):
                     return False
+                selector.select()
+                start.backlog.extend(self._control.receive())
         os.close(done)
         return True
 

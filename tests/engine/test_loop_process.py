@@ -1,0 +1,224 @@
+"""The engine as a process: how it starts, what it says, and that it never stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.engine_client import make_generate
+from support.engine_driver import engine_spec, generate_greedy, load_engine
+from support.engine_process import EngineProcess
+from support.tiny_models import tiny_llama
+
+from halogend.engine.worker import EXIT_BUG, EXIT_PEER_LOST, EXIT_START_FAILED, EXIT_STOPPED
+from halogend.wire.channel import ChannelClosedError
+from halogend.wire.messages import (
+    WIRE_VERSION,
+    Hello,
+    Progress,
+    SetThreads,
+    StartEngine,
+    StartFailed,
+    Stop,
+)
+from halogend.wire.process import EXIT_ORPHANED
+
+Spawn = Callable[..., EngineProcess]
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    processes: list[EngineProcess] = []
+
+    def start(**options: int) -> EngineProcess:
+        processes.append(EngineProcess(**options))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.close()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", seed=3).path
+
+
+def test_hello_comes_first_and_before_anything_heavy(spawn: Spawn) -> None:
+    process = spawn()
+    hello = process.client.until_told(Hello)
+    assert hello == Hello(version=WIRE_VERSION, role="engine", pid=process.popen.pid)
+    assert "libtorch" not in Path(f"/proc/{process.popen.pid}/maps").read_text()
+
+
+def test_it_loads_serves_and_stops(spawn: Spawn, tiny: Path) -> None:
+    spec = engine_spec(tiny)
+    process = spawn()
+    ready = process.start(spec)
+    assert ready.block_count * ready.block_bytes <= spec.limits.pool_bytes
+    assert ready.weights_bytes > 0
+    assert ready.kernels
+    prompts = [[3, 4, 5], list(range(7, 47)), [9]]
+    for number, prompt in enumerate(prompts):
+        process.client.data.send(make_generate(number, prompt, 12))
+    process.client.until_ended(0, 1, 2)
+    expected = generate_greedy(load_engine(tiny), prompts, 12).tokens
+    assert [process.client.tokens[number] for number in range(3)] == expected
+    process.client.control.send(Stop())
+    assert process.wait(1.0) == EXIT_STOPPED
+    stdout, stderr = process.close()
+    assert stdout == b""
+    assert b"Traceback" not in stderr
+
+
+def test_while_it_loads_it_yields_tells_its_progress_and_listens(spawn: Spawn, tiny: Path) -> None:
+    process = spawn()
+    process.client.until_told(Hello)
+    own = process.niceness()[process.popen.pid]
+    process.client.control.send(StartEngine(spec=engine_spec(tiny)))
+    process.client.control.send(SetThreads(threads=1))
+    process.client.data.send(make_generate(1, [1, 2], 300))
+    nicest = own
+    while nicest < 19:  # the test's time limit is the bound
+        nicest = max(nicest, *process.niceness().values())
+        process.client.receive(0)
+    assert process.niceness()[process.popen.pid] == own
+    while not any(isinstance(m, Progress) and m.stage == "serving" and not m.busy for m in process.client.told):
+        process.client.receive()
+    process.client.until_ended(1)
+    told = [message for message in process.client.told if isinstance(message, Progress)]
+    counters = [message.counter for message in told]
+    assert counters == sorted(counters)
+    assert counters[-1] > counters[0]
+    assert (told[0].stage, told[0].busy) == ("starting", True)
+
+
+@pytest.mark.parametrize("content", [None, b"GGUF\x03\x00\x00\x00"])
+def test_a_file_that_cannot_be_loaded_is_named(spawn: Spawn, tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "model.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    process = spawn()
+    process.client.until_told(Hello)
+    process.client.control.send(StartEngine(spec=engine_spec(path)))
+    failed = process.client.until_told(StartFailed)
+    assert isinstance(failed, StartFailed)
+    assert failed.failure.code.startswith("HCK-")
+    assert str(path) in failed.failure.message
+    process.client.control.send(Stop())
+    assert process.wait(1.0) == EXIT_START_FAILED
+
+
+def test_a_load_that_raises_anything_else_is_a_failed_start(spawn: Spawn, tiny: Path) -> None:
+    process = spawn()
+    process.client.until_told(Hello)
+    process.client.control.send(StartEngine(spec=engine_spec(tiny, backend="abacus")))
+    failed = process.client.until_told(StartFailed)
+    assert isinstance(failed, StartFailed)
+    assert failed.failure.code == "HRT-1010"
+    assert "abacus" in failed.failure.message
+    process.client.control.close()
+    assert process.wait(1.0) == EXIT_START_FAILED
+    assert b"Traceback" in process.popen.stderr.read()
+
+
+@pytest.mark.parametrize("loading", [False, True])
+def test_stop_and_end_of_control_before_it_serves(spawn: Spawn, tiny: Path, loading: bool) -> None:
+    for end in (lambda p: p.client.control.send(Stop()), lambda p: p.client.control.close()):
+        process = spawn()
+        process.client.until_told(Hello)
+        if loading:
+            process.client.control.send(StartEngine(spec=engine_spec(tiny)))
+        end(process)
+        # Python cannot be interrupted while it maps torch's libraries; that takes about a second.
+        assert process.wait(5.0) == EXIT_STOPPED
+
+
+def test_end_of_control_while_it_computes(spawn: Spawn, tiny: Path) -> None:
+    process = spawn()
+    process.start(engine_spec(tiny))
+    process.client.data.send(make_generate(1, [1, 2], 500))
+    while 1 not in process.client.tokens:
+        process.client.receive()
+    process.client.control.close()
+    assert process.wait(1.0) == EXIT_STOPPED
+
+
+def test_end_of_data_is_the_death_of_the_text_process(spawn: Spawn, tiny: Path) -> None:
+    process = spawn()
+    process.start(engine_spec(tiny))
+    process.client.data.close()
+    assert process.wait(1.0) == EXIT_PEER_LOST
+
+
+def test_kill_is_seen_at_the_other_ends_at_once(spawn: Spawn, tiny: Path) -> None:
+    process = spawn()
+    process.start(engine_spec(tiny))
+    process.client.data.send(make_generate(1, [1, 2], 500))
+    while 1 not in process.client.tokens:
+        process.client.receive()
+    process.popen.kill()
+    with pytest.raises(ChannelClosedError):
+        process.client.until_ended(2)
+    assert process.wait(1.0) == -signal.SIGKILL
+
+
+def test_a_wrong_first_message_is_a_bug_that_shows(spawn: Spawn) -> None:
+    process = spawn()
+    process.client.control.send(SetThreads(threads=1))
+    assert process.wait() == EXIT_BUG
+    assert b"InvariantError" in process.popen.stderr.read()
+
+
+def test_an_orphan_from_the_start_exits(spawn: Spawn) -> None:
+    assert spawn(parent_pid=1).wait() == EXIT_ORPHANED
+
+
+_PARENT = """
+import os, subprocess, sys
+child = subprocess.Popen(
+    [sys.executable, "-P", "-m", "halogend.engine", "--control-fd", sys.argv[1], "--data-fd", sys.argv[2],
+     "--parent-pid", str(os.getpid())],
+    pass_fds=(int(sys.argv[1]), int(sys.argv[2])),
+)
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_dies_with_its_parent_although_its_channels_stay_open() -> None:
+    ours, theirs = socket.socketpair()
+    data, their_data = socket.socketpair()
+    fds = (theirs.fileno(), their_data.fileno())
+    with (
+        ours,
+        theirs,
+        data,
+        their_data,
+        subprocess.Popen(
+            [sys.executable, "-c", _PARENT, *map(str, fds)],
+            pass_fds=fds,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as parent,
+    ):
+        pidfd = os.pidfd_open(int(parent.stdout.readline()))
+        ours.settimeout(30)
+        assert ours.recv(1)  # Hello: the parent-death signal is set by now
+        parent.kill()
+        assert _ended_within(pidfd, 1.0)
+        os.close(pidfd)
+
+
+def _ended_within(pidfd: int, seconds: float) -> bool:
+    import select
+
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

@@ -1,0 +1,66 @@
+"""A real engine process at the other end of real sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from support.engine_client import PATIENCE_S, EngineClient
+
+from halogend.wire.channel import WorkerChannel
+from halogend.wire.messages import EngineReady, EngineSpec, Hello, StartEngine
+
+
+class EngineProcess:
+    """Started, but not told what to load. `close` ends it whatever its state."""
+
+    def __init__(self, *, parent_pid: int | None = None) -> None:
+        our_control, their_control = socket.socketpair()
+        our_data, their_data = socket.socketpair()
+        fds = (their_control.fileno(), their_data.fileno())
+        self.popen = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "halogend.engine"),
+                *("--control-fd", str(fds[0]), "--data-fd", str(fds[1])),
+                *("--parent-pid", str(parent_pid or os.getpid())),
+            ],
+            pass_fds=fds,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"},
+        )
+        their_control.close()
+        their_data.close()
+        self.client = EngineClient(WorkerChannel(our_control), WorkerChannel(our_data))
+
+    def start(self, spec: EngineSpec) -> EngineReady:
+        """Hello, StartEngine, EngineReady."""
+        self.client.until_told(Hello)
+        self.client.control.send(StartEngine(spec=spec))
+        ready = self.client.until_told(EngineReady)
+        assert isinstance(ready, EngineReady)
+        return ready
+
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+        """The exit status. Raises subprocess.TimeoutExpired."""
+        return self.popen.wait(timeout_s)
+
+    def niceness(self) -> dict[int, int]:
+        """Of each thread, by its id."""
+        found: dict[int, int] = {}
+        for task in Path(f"/proc/{self.popen.pid}/task").iterdir():
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            found[int(task.name)] = int(fields[16])
+        return found
+
+    def close(self) -> tuple[bytes, bytes]:
+        """What it wrote to stdout and stderr."""
+        self.popen.kill()
+        written = self.popen.communicate()
+        self.client.control.close()
+        self.client.data.close()
+        return written
