@@ -4,7 +4,8 @@ The steps, in this order: repetition penalty (over prompt and output; divides po
 multiplies negative ones), frequency and presence penalty (output only), temperature, top-k, top-p
 (over what top-k left), min-p (relative to the likeliest), then the inverse of the cumulative
 distribution at the request's uniform number for this position. Candidates are ordered by falling
-logit, equal ones by rising id. Temperature 0 takes the first candidate after the penalties.
+logit, equal ones by rising id. Temperature 0 (and whatever is so near it that no number tells the
+difference) takes the first candidate after the penalties.
 
 A row's result depends on its logits, its request and the position: never on other rows, never on
 how often the request was preempted.
@@ -26,6 +27,7 @@ Row = npt.NDArray[np.float32]
 # Candidates are looked for among logits this many temperatures below the largest, then deeper.
 # Sorting these few is what makes a vocabulary of 262k cheap.
 _DEPTHS = (6.0, 12.0, 24.0, float("inf"))
+_GREEDY_BELOW = 1e-5
 _LEAST = float(np.finfo(np.float32).min)
 
 
@@ -89,7 +91,7 @@ class Sampler:
             row = state.penalise(row)
         if not np.isfinite(row).all():
             raise NumericError("the logits hold a NaN or an infinity")
-        if state.sampling.temperature == 0:
+        if state.sampling.temperature < _GREEDY_BELOW:
             token = int(row.argmax())
         else:
             token = self._draw(row, state.sampling, uniform(state.sampling.seed, state.position))
@@ -112,7 +114,7 @@ class Sampler:
             return None
         weights = self._scratch
         np.subtract(row, largest, out=weights, dtype=np.float64)
-        weights /= sampling.temperature
+        weights *= 1 / sampling.temperature
         np.exp(weights, out=weights)
         return float(weights.sum())
 
