@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.engine_client import make_generate
+from support.engine_client import make_engine_limits, make_generate
 from support.engine_driver import engine_spec, generate_greedy, load_engine
 from support.engine_process import EngineProcess
 from support.tiny_models import tiny_llama
@@ -20,6 +21,8 @@ from halogend.engine.worker import EXIT_BUG, EXIT_PEER_LOST, EXIT_START_FAILED, 
 from halogend.wire.channel import ChannelClosedError
 from halogend.wire.messages import (
     WIRE_VERSION,
+    Abort,
+    EngineStats,
     Hello,
     Progress,
     SetThreads,
@@ -138,6 +141,32 @@ def test_stop_and_end_of_control_before_it_serves(spawn: Spawn, tiny: Path, load
         end(process)
         # Python cannot be interrupted while it maps torch's libraries; that takes about a second.
         assert process.wait(5.0) == EXIT_STOPPED
+
+
+def test_a_storm_of_requests_and_aborts_changes_no_token(spawn: Spawn, tiny: Path) -> None:
+    """A pool for two full requests, forty at once, every third given up on, one seed each."""
+    draw = random.Random(4)
+    engine = load_engine(tiny)
+    limits = make_engine_limits(max_batch=12, pool_bytes=21 * engine.block_bytes, prefill_chunk_tokens=7)
+    process = spawn()
+    process.start(engine_spec(tiny, limits=limits, max_model_len=160))
+    prompts = [[draw.randrange(5, 200) for _ in range(draw.randint(1, 90))] for _ in range(40)]
+    for number, prompt in enumerate(prompts):
+        process.client.data.send(make_generate(number, prompt, 60))
+    given_up = set(range(0, 40, 3))
+    for number in sorted(given_up, key=lambda number: draw.random()):
+        process.client.receive()
+        process.client.data.send(Abort(id=number))
+    process.client.until_ended(*(set(range(40)) - given_up))
+    expected = generate_greedy(engine, prompts, 60).tokens
+    for number, tokens in process.client.tokens.items():
+        assert tokens == expected[number][: len(tokens)]
+        assert number in given_up or len(tokens) == 60
+    stats = process.client.until_told(EngineStats)
+    while stats.running or stats.waiting:
+        stats = process.client.until_told(EngineStats)
+    assert stats.blocks_used == 0
+    assert stats.preemptions > 0
 
 
 def test_end_of_control_while_it_computes(spawn: Spawn, tiny: Path) -> None:
