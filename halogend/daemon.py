@@ -68,7 +68,7 @@ class Daemon:
         machine = probe()
         self._source = FileSource(options.config, self._on_change)
         self._metrics = Metrics(__version__)
-        self._router = Router()
+        self._router = Router(on_waiting=self._metrics.waiting_in_router)
         self._house = House(
             router=self._router,
             ledger=Ledger(),
@@ -204,9 +204,16 @@ class Listeners:
             try:
                 listener.bind()
             except ListenError as error:
-                return Problem(error.code, error.message, path=field)
+                return Problem(error.code, error.message, self._own_port_hint(name), path=field)
             self._bound = replace(self._bound, **{name: listener})
         return None
+
+    def _own_port_hint(self, name: str) -> str:
+        """The kernel refuses 0.0.0.0:P beside our own 127.0.0.1:P."""
+        old, new = self._addresses.get(name), self._wanted[name]
+        if isinstance(old, TcpAddress) and isinstance(new, TcpAddress) and old.port == new.port:
+            return f"halogend itself listens on {old}: take another port in this edit, or restart the daemon"
+        return ""
 
     async def commit(self) -> None:
         for listener in self._bound.each():

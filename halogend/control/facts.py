@@ -19,9 +19,9 @@ from halogend.checkpoint.gguf import GgufHeader, read_header
 from halogend.config.codes import Code
 from halogend.config.facts import Facts, Fault, ModelFacts
 from halogend.config.schema import Document, ModelConfig
+from halogend.config.values import BUILT_IN_TEMPLATES
 from halogend.control.machine import Machine, probe
 
-BUILT_IN_TEMPLATES = frozenset({"chatml"})
 WORKING_BYTES = 768 << 20  # torch, tokenizer and activations of one generation's two processes
 _VALUE_BYTES = {"bf16": 2, "fp32": 4}
 _MAX_TEMPLATE_BYTES = 1 << 20

@@ -131,7 +131,7 @@ class Reconciler:
                 return self._reject(
                     receipt, (Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file),)
                 )
-            parsed = parse(content.data, self.source.file, self.source.environ)
+            parsed = await asyncio.to_thread(parse, content.data, self.source.file, self.source.environ)
             gathered = None
             if parsed.partial is not None:
                 gathered = await asyncio.to_thread(gather, parsed.partial, self._machine)

@@ -63,8 +63,13 @@ class Route:
 class Router:
     """Leases go to the serving generation; while there is none, requests wait."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        on_waiting: Callable[[str, int], None] = lambda name, count: None,
+    ) -> None:
         self._clock = clock
+        self._on_waiting = on_waiting
         self._routes: dict[str, Route] = {}
         self._closing = False
         self.all_must_serve = False  # server.ready of the document
@@ -95,7 +100,7 @@ class Router:
     async def _wait_for_serving(self, route: Route) -> None:
         if route.waiting >= route.settings.max_queue:
             raise RequestError("queue_full", f"{route.name}: {route.waiting} requests wait already", retry_after_s=1)
-        route.waiting += 1
+        self._count_waiting(route, 1)
         try:
             async with asyncio.timeout(route.settings.queue_timeout_s):
                 while route.serving is None and route.gone is None and not self._closing:
@@ -105,9 +110,13 @@ class Router:
             message = f"{route.name} did not become ready within queue_timeout_ms ({limit})"
             raise RequestError("queue_timeout", message, retry_after_s=1) from error
         finally:
-            route.waiting -= 1
+            self._count_waiting(route, -1)
         if self._closing:
             raise RequestError("shutting_down", "the server is shutting down", retry_after_s=5)
+
+    def _count_waiting(self, route: Route, more: int) -> None:
+        route.waiting += more
+        self._on_waiting(route.name, route.waiting)
 
     def _lease(self, route: Route, answer: Answer, generation: Generation) -> None:
         request = answer.request

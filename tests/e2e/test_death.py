@@ -22,11 +22,21 @@ def two(tmp_path):
         yield daemon.until_serving()
 
 
+async def endless_prompt(client, url):
+    """A prompt that this random model answers greedily without ever choosing to stop."""
+    for prompt in (f"alpha {number}" for number in range(50)):
+        payload = {"model": "x", "prompt": prompt, "max_tokens": 200, "temperature": 0}
+        answer = (await client.post(f"{url}/v1/completions", json=payload)).json()
+        if answer["choices"][0]["finish_reason"] == "length":
+            return prompt
+    pytest.fail("every prompt stops")
+
+
 class Stream:
     """One long stream; `lines` come in as they are sent."""
 
-    def __init__(self, client, url, model):
-        payload = {"model": model, "prompt": "alpha", "max_tokens": 3000, "temperature": 0.5, "stream": True}
+    def __init__(self, client, url, model, prompt):
+        payload = {"model": model, "prompt": prompt, "max_tokens": 1500, "temperature": 0, "stream": True}
         self.events = []
         self.ended_at = None
         self.began = asyncio.Event()
@@ -45,8 +55,9 @@ class Stream:
 async def test_an_engine_killed_under_eight_streams(two):
     engine = (await asyncio.to_thread(two.pids, "x"))["engine"]
     async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=20)) as client:
-        doomed = [Stream(client, two.url, "x") for _ in range(8)]
-        safe = [Stream(client, two.url, "y") for _ in range(2)]
+        prompt = await endless_prompt(client, two.url)
+        doomed = [Stream(client, two.url, "x", prompt) for _ in range(8)]
+        safe = [Stream(client, two.url, "y", prompt) for _ in range(2)]
         await asyncio.gather(*(each.began.wait() for each in (*doomed, *safe)))
         killed_at = time.monotonic()
         os.kill(engine, signal.SIGKILL)
@@ -63,7 +74,7 @@ async def test_an_engine_killed_under_eight_streams(two):
         for each, before in zip(safe, seen, strict=True):
             assert len(each.events) > before
             assert not any("error" in event for event in each.events)
-            assert each.events[-1]["choices"][0]["finish_reason"] in ("length", "stop")
+            assert each.events[-1]["choices"][0]["finish_reason"] == "length"
     status = await asyncio.to_thread(two.status)
     assert status["models"]["x"]["serving"]["generation"] == 2
     assert status["models"]["y"]["serving"]["generation"] == 1
