@@ -48,3 +48,11 @@ def test_ci_runs_what_the_readme_says():
     assert "make test" in (ROOT / "README.md").read_text()
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and line[0] not in "#sc"]
     assert commands == ["make test"]
+
+
+def test_the_api_page_lists_every_error_a_client_can_see():
+    from halogend.api.errors import ERRORS
+
+    text = (ROOT / "docs/api.md").read_text()
+    rows = [f"| `{row.shown or code}` | {row.status} | `{row.explain}` |" for code, row in ERRORS.items()]
+    assert [row for row in rows if row not in text] == []

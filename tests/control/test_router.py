@@ -257,10 +257,10 @@ async def test_an_answer_ended_by_us_says_so_and_nothing_comes_after(serving):
     text, generation = await serving(router)
     answer = await router.submit(request())
     (sent,) = await text.until_submitted(1)
-    answer.end("drain_timeout", "over")
+    answer.end("draining", "over")
     text.token(sent, "late")
     (end,) = await collect(answer)
-    assert end.failure.code == "drain_timeout"
+    assert end.failure.code == "draining"
     assert await text.until_aborted(1) == [sent.id]
     await generation.drained()
 
