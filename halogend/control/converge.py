@@ -251,9 +251,7 @@ async def reclaim(unit: Unit, old: Generation, house: House, record: ModelRecord
             left = list(old.leases)
             step.detail.update(ended=len(left))
             for lease in left:
-                lease.end(
-                    "drain_timeout", f"{unit.name} was replaced, and its drain_timeout_s of {limit_s:g} s is over"
-                )
+                lease.end("draining", f"{unit.name} was replaced, and its drain_timeout_s of {limit_s:g} s is over")
     async with house.step(record, "reclaim") as step:
         statuses = await old.stop()
         expected = house.ledger.holding(ledger_name(old))
