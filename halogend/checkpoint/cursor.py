@@ -123,4 +123,15 @@ class Cursor:
 
     def strings(self, count: int, what: str) -> list[str]:
         """`count` length-prefixed strings."""
-        return [self.text(what) for _ in range(count)]
+        start = self.position
+        self.skip_strings(count, what)
+        data, unpack_from = bytes(self.data[start : self.position]), _U64.unpack_from
+        texts, position = [], 0
+        try:
+            for _ in range(count):
+                end = position + 8 + unpack_from(data, position)[0]
+                texts.append(data[position + 8 : end].decode())
+                position = end
+        except UnicodeDecodeError as error:
+            raise self.broken(f"{what} holds a string that is not UTF-8") from error
+        return texts

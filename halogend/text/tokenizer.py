@@ -153,10 +153,10 @@ def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     }
     best_first = sorted(mergeable, key=mergeable.__getitem__, reverse=True)
     return [
-        (text[:cut], text[cut:])
+        (left, right)
         for text in best_first
         for cut in range(1, len(text))
-        if text[:cut] in mergeable and text[cut:] in mergeable
+        if (left := text[:cut]) in mergeable and (right := text[cut:]) in mergeable
     ]
 
 
@@ -173,17 +173,18 @@ def _add_user_defined(engine: tokenizers.Tokenizer, vocabulary: Vocabulary) -> N
 
 def _pieces(vocabulary: Vocabulary) -> tuple[bytes, ...]:
     plain: Callable[[str], bytes] = _byte_level_decoder() if vocabulary.kind == "bpe" else _spm_bytes
-    return tuple(_piece(text, kind, plain) for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True))
+    return tuple(
+        plain(text) if kind is TokenType.NORMAL else _special_piece(text, kind)
+        for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+    )
 
 
-def _piece(text: str, kind: TokenType, plain: Callable[[str], bytes]) -> bytes:
-    if kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED):
-        return b""
+def _special_piece(text: str, kind: TokenType) -> bytes:
     if kind is TokenType.USER_DEFINED:
         return text.encode()
     if kind is TokenType.BYTE:
         return bytes([int(text[3:5], 16)])
-    return plain(text)
+    return b""
 
 
 def _spm_bytes(text: str) -> bytes:

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from halogend.checkpoint import keys
-from halogend.checkpoint.errors import KEY_INVALID, TOKENIZER_INVALID, CheckpointError
+from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
 from halogend.checkpoint.gguf import GgufHeader
 
 _MODELS = {"gpt2": "bpe", "llama": "spm"}
@@ -68,7 +68,7 @@ class Vocabulary:
     pre: str
     tokens: tuple[str, ...]
     types: tuple[TokenType, ...]
-    scores: tuple[float, ...]  # spm only
+    scores: tuple[float, ...]  # spm only; the higher, the sooner a piece is made
     merges: tuple[str, ...]  # bpe only
     bos_id: int | None
     eos_id: int | None
@@ -143,13 +143,12 @@ def _types(header: GgufHeader, count: int, ends: set[int]) -> tuple[TokenType, .
     if len(numbers) != count:
         raise keys.invalid(header, key, f"has {len(numbers)} elements for {count} tokens")
     try:
-        return tuple(
-            TokenType.CONTROL if index in ends else _TYPE_OF[int(number)] for index, number in enumerate(numbers)
-        )
+        types = [_TYPE_OF[int(number)] for number in numbers]
     except (KeyError, ValueError, OverflowError) as error:
-        raise CheckpointError(
-            KEY_INVALID, f"{header.path}: metadata key {key!r} has an unknown type: {error}"
-        ) from None
+        raise keys.invalid(header, key, f"has an unknown type: {error}") from error
+    for index in ends:
+        types[index] = TokenType.CONTROL
+    return tuple(types)
 
 
 _TYPE_OF = {0: TokenType.NORMAL, **{int(kind): kind for kind in TokenType}}
@@ -160,4 +159,6 @@ def _scores(header: GgufHeader, count: int) -> tuple[float, ...]:
     scores = header.numbers(key)
     if len(scores) != count:
         raise keys.invalid(header, key, f"has {len(scores)} elements for {count} tokens")
-    return tuple(float(score) for score in scores)
+    if any(score != score for score in scores):  # noqa: PLR0124 - only NaN differs from itself
+        raise keys.invalid(header, key, "holds a score that is no number")
+    return scores
