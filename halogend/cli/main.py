@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 
 from halogend import __version__
-from halogend.cli import check, explain, receipts, reload, run, schema, status
+from halogend.cli import bench, check, explain, receipts, reload, run, schema, status
 
-COMMANDS = (run, check, reload, status, receipts, explain, schema)
+COMMANDS = (run, check, reload, status, receipts, explain, schema, bench)
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
