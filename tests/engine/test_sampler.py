@@ -158,7 +158,16 @@ def test_logits_stay_as_they_are() -> None:
 
 def test_a_large_vocabulary_equals_the_reference() -> None:
     rows = [make_row(50_000, seed) for seed in range(2)]
-    for changes in ({"temperature": 0.6, "top_p": 0.85}, {"top_k": 50}, {"temperature": 1.5}, {"min_p": 0.05}):
+    for changes in (
+        {"temperature": 0.6, "top_p": 0.85},
+        {"top_k": 50},
+        {"top_k": 9000, "temperature": 3.0},
+        {"temperature": 1.5},
+        {"temperature": 2.0, "top_p": 0.95},
+        {"min_p": 0.05},
+        {"temperature": 3.0, "min_p": 0.01},
+        {"temperature": 3.0, "min_p": 0.01, "top_p": 0.8},
+    ):
         assert run(rows, (1,), seed=3, **changes) == run_reference(rows, (1,), seed=3, **changes)
 
 
@@ -175,6 +184,7 @@ def test_speed(vocab: int, capsys: pytest.CaptureFixture[str]) -> None:
         {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05},
         {"temperature": 0.6, "top_p": 0.85, "repetition_penalty": 1.1},
         {"temperature": 1.0},
+        {"temperature": 2.0, "top_p": 0.95},
         {"temperature": 5.0},
     ):
         states = [SamplingState(make_sampling(**changes, seed=seed), prompt) for seed in range(16)]

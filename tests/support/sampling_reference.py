@@ -46,8 +46,9 @@ def distribution(logits: Sequence[float], sampling: Sampling) -> list[tuple[int,
         order, weights = order[: sampling.top_k], weights[: sampling.top_k]
     total = math.fsum(weights)
     if sampling.top_p < 1:
-        count = 1
-        while count < len(order) and math.fsum(weights[:count]) < sampling.top_p * total:
+        count, reached = 1, weights[0]
+        while count < len(order) and reached < sampling.top_p * total:
+            reached += weights[count]
             count += 1
         order, weights = order[:count], weights[:count]
     weights = [weight for weight in weights if weight >= sampling.min_p * weights[0]]
