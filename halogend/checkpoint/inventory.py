@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from halogend.checkpoint.errors import TENSOR_MISMATCH, TENSOR_MISSING, CheckpointError
 from halogend.checkpoint.geometry import Geometry
-from halogend.checkpoint.gguf import GgufHeader
+from halogend.checkpoint.gguf import ArrayRef, GgufHeader
 
 Shape = tuple[int, ...]
 
@@ -28,7 +28,8 @@ def expected_tensors(geometry: Geometry) -> dict[str, Shape]:
 
 
 def check_tensors(header: GgufHeader, geometry: Geometry) -> None:
-    """Raises CheckpointError naming the first tensor that is missing, surplus or misshapen."""
+    """Raises CheckpointError naming the first tensor that is missing, surplus or misshapen, or an
+    embedding that is too small for the tokenizer."""
     expected = expected_tensors(geometry)
     for name, shape in expected.items():
         tensor = header.tensors.get(name)
@@ -36,9 +37,20 @@ def check_tensors(header: GgufHeader, geometry: Geometry) -> None:
             raise CheckpointError(TENSOR_MISSING, f"{header.path}: tensor {name!r} is missing")
         if tensor.shape != shape:
             raise _mismatch(header, f"tensor {name!r} has shape {tensor.shape}; the metadata gives {shape}")
+    _check_vocabulary(header, geometry)
     for name in header.tensors:
         if name not in expected:
             raise _mismatch(header, f"tensor {name!r} has no place in a {geometry.architecture} model")
+
+
+def _check_vocabulary(header: GgufHeader, geometry: Geometry) -> None:
+    """An embedding may have rows to spare, never fewer than there are tokens."""
+    tokens = header.metadata.get("tokenizer.ggml.tokens", ())
+    count = tokens.count if isinstance(tokens, ArrayRef) else len(tokens) if isinstance(tokens, tuple) else 0
+    if count > geometry.vocab:
+        raise _mismatch(
+            header, f"tensor 'token_embd.weight' has {geometry.vocab} rows for the {count} tokens of the tokenizer"
+        )
 
 
 def _layer_tensors(g: Geometry) -> dict[str, Shape]:

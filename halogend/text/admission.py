@@ -7,18 +7,15 @@ does. A BOS comes first where the model wants one, never twice. Token ids are ta
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from halogend.text import failures, limits
 from halogend.text.chat import ChatTemplate
 from halogend.text.failures import RequestFailedError
-from halogend.text.tokenizer import Part, Tokenizer
+from halogend.text.offload import Offload
+from halogend.text.tokenizer import Tokenizer
 from halogend.wire.messages import ChatPrompt, Generate, Limits, Prompt, Submit, TextPrompt, TokenPrompt
-
-_THREAD_BYTES = 16 << 10  # a millisecond or so of encoding; more would hold up everybody's tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +27,11 @@ class Setting:
 
 
 class Admission:
-    """Encodes prompts; long ones in `executor`, so that the loop goes on."""
+    """Encodes prompts; long ones off the event loop, so that it goes on."""
 
-    def __init__(self, tokenizer: Tokenizer, executor: Executor) -> None:
+    def __init__(self, tokenizer: Tokenizer, offload: Offload) -> None:
         self._tokenizer = tokenizer
-        self._executor = executor
+        self._offload = offload
 
     async def admit(self, submit: Submit, setting: Setting) -> Generate:
         """Raises RequestFailedError."""
@@ -55,8 +52,10 @@ class Admission:
             case TokenPrompt():
                 return self._checked(prompt.ids)
             case TextPrompt():
-                self._check_least(len(prompt.text.encode()), setting, "prompt")
-                return await self._encode_parts(self._tokenizer.control.split(prompt.text))
+                text, size = prompt.text, len(prompt.text.encode())
+                self._check_least(size, setting, "prompt")
+                tokenizer = self._tokenizer
+                return await self._offload.run(size, lambda: tokenizer.encode_prompt(tokenizer.control.split(text)))
             case ChatPrompt():
                 if setting.template is None:
                     raise RequestFailedError(
@@ -66,17 +65,12 @@ class Admission:
                         "messages",
                     )
                 parts = await setting.template.parts(prompt.messages)
-                self._check_least(_text_bytes(parts), setting, "messages")
-                return await self._encode_parts(parts)
+                size = sum(len(part.encode()) for part in parts if isinstance(part, str))
+                self._check_least(size, setting, "messages")
+                return await self._offload.run(size, lambda: self._tokenizer.encode_prompt(parts))
 
     def _check_least(self, text_bytes: int, setting: Setting, param: str) -> None:
         limits.check_least(setting.limits, self._tokenizer.least_tokens(text_bytes), param)
-
-    async def _encode_parts(self, parts: Sequence[Part]) -> list[int]:
-        if _text_bytes(parts) <= _THREAD_BYTES:
-            return self._tokenizer.encode_prompt(parts)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, self._tokenizer.encode_prompt, parts)
 
     def _checked(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         size = self._tokenizer.vocab_size
@@ -88,10 +82,6 @@ class Admission:
                     "prompt",
                 )
         return ids
-
-
-def _text_bytes(parts: Sequence[Part]) -> int:
-    return sum(len(part.encode()) for part in parts if isinstance(part, str))
 
 
 def _param(prompt: Prompt) -> str:

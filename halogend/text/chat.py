@@ -12,6 +12,7 @@ from typing import Any
 from halogend.text import failures
 from halogend.text.control_tokens import Marking
 from halogend.text.failures import RequestFailedError, StartFailedError
+from halogend.text.offload import Offload
 from halogend.text.renderer import Rendered, Renderer
 from halogend.text.tokenizer import Part, Tokenizer
 from halogend.wire.messages import ChatMessage
@@ -30,8 +31,9 @@ _PROBE = (ChatMessage(role="user", content="Hello"),)
 class ChatTemplate:
     """One template with the model's tokens. Immutable; renders are done by the renderer's child."""
 
-    def __init__(self, source: str, tokenizer: Tokenizer, renderer: Renderer) -> None:
+    def __init__(self, source: str, tokenizer: Tokenizer, renderer: Renderer, offload: Offload) -> None:
         """`source` is Jinja, or the name of a built-in template."""
+        self._offload = offload
         self._source = BUILT_IN.get(source, source)
         self._tokenizer = tokenizer
         self._renderer = renderer
@@ -50,16 +52,21 @@ class ChatTemplate:
 
     async def parts(self, messages: Sequence[ChatMessage]) -> list[Part]:
         """Raises RequestFailedError."""
-        marking = Marking(self._tokenizer.control, [text for message in messages for text in _texts(message)])
+        control = self._tokenizer.control
+        marking = Marking(control, [text for message in messages for text in _texts(message)])
+        size = sum(len(message.content) for message in messages)
         try:
-            marked = [_marked(message, marking) for message in messages]
+            marked = await self._offload.run(size, lambda: [_marked(message, marking) for message in messages])
         except ValueError as error:
             raise RequestFailedError(failures.TEMPLATE_FAILED, str(error), "messages") from error
         rendered = await self._render(marked)
         if rendered.fault:
             raise _request_failure(rendered)
-        parts = self._tokenizer.control.split(rendered.text)
-        return [part if isinstance(part, int) else marking.restore(part) for part in parts]
+        text = rendered.text
+        return await self._offload.run(
+            len(text),
+            lambda: [part if isinstance(part, int) else marking.restore(part) for part in control.split(text)],
+        )
 
     async def _render(self, messages: Sequence[ChatMessage]) -> Rendered:
         vocabulary = self._tokenizer.vocabulary

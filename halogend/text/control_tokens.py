@@ -22,6 +22,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 _PRIVATE_RANGES = ((0xE000, 0xF900), (0xF0000, 0xFFFFE), (0x100000, 0x10FFFE))
+_PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
 
 
 class ControlTokens:
@@ -90,7 +91,7 @@ class Marking:
 
     def __init__(self, control: ControlTokens, texts: Iterable[str]) -> None:
         self._control = control
-        used = {char for text in texts for char in text if char >= "\ue000"}
+        used = {char for text in texts for char in _PRIVATE.findall(text)}
         self._free = (chr(code) for low, high in _PRIVATE_RANGES for code in range(low, high) if chr(code) not in used)
         self._twins: dict[str, str] = {}
 

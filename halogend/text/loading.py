@@ -10,6 +10,7 @@ from halogend.checkpoint import keys
 from halogend.checkpoint.formats import resolve_format
 from halogend.checkpoint.gguf import read_header
 from halogend.text.chat import ChatTemplate
+from halogend.text.offload import Offload
 from halogend.text.progress import Progress
 from halogend.text.renderer import Renderer
 from halogend.text.tokenizer import Tokenizer
@@ -28,6 +29,7 @@ class Loaded:
 
     tokenizer: Tokenizer
     renderer: Renderer
+    offload: Offload
     own_template: str | None
     load_s: float
 
@@ -50,7 +52,7 @@ def load(spec: TextSpec, progress: Progress) -> Loaded:
         own = keys.text(header, _TEMPLATE_KEY) if header.has(_TEMPLATE_KEY) else None
     finally:
         gc.enable()
-    return Loaded(tokenizer, Renderer(), own, time.monotonic() - start)
+    return Loaded(tokenizer, Renderer(), Offload(), own, time.monotonic() - start)
 
 
 async def make_template(loaded: Loaded, chosen: str | None) -> ChatTemplate | None:
@@ -59,6 +61,6 @@ async def make_template(loaded: Loaded, chosen: str | None) -> ChatTemplate | No
     source = loaded.own_template if chosen is None else chosen
     if source is None:
         return None
-    template = ChatTemplate(source, loaded.tokenizer, loaded.renderer)
+    template = ChatTemplate(source, loaded.tokenizer, loaded.renderer, loaded.offload)
     await template.probe()
     return template

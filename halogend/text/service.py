@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import structlog
@@ -52,8 +51,7 @@ class Service:
         self._setting = setting
         self._progress = progress
         self._reply = reply
-        self._executor = ThreadPoolExecutor(1, "encode")
-        self._admission = Admission(loaded.tokenizer, self._executor)
+        self._admission = Admission(loaded.tokenizer, loaded.offload)
         self._answers = Answers(loaded.tokenizer.piece, loaded.tokenizer.end_ids)
         self._arriving: set[int] = set()
         self._prepared: dict[int, Setting] = {}

@@ -67,8 +67,9 @@ class Tokenizer:
         return "" if token is None else self.vocabulary.tokens[token]
 
     def piece(self, token: int) -> bytes:
-        """The bytes that a token stands for in output; empty for control tokens."""
-        return self._pieces[token]
+        """The bytes that a token stands for in output; empty for control tokens, and for the rows by
+        which an embedding may be larger than the vocabulary."""
+        return self._pieces[token] if token < len(self._pieces) else b""
 
     def least_tokens(self, text_bytes: int) -> int:
         """No text of so many UTF-8 bytes can be encoded into fewer tokens: every byte of it is in some

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.gguf_files import llama_sizes, llama_tensors, write_gguf
+from support.gguf_files import bpe_tokenizer, llama_sizes, llama_tensors, write_gguf
 
 from halogend.checkpoint import errors
 from halogend.checkpoint.errors import CheckpointError
@@ -163,6 +163,16 @@ def test_missing_surplus_and_misshapen_tensors_are_named(llama: Make):
     assert (surplus.code, "blk.0.attn_q.bias" in surplus.message) == (errors.TENSOR_MISMATCH, True)
     misshapen = refusal(llama(feed_forward_length=65))
     assert (misshapen.code, "ffn_gate" in misshapen.message) == (errors.TENSOR_MISMATCH, True)
+
+
+def test_an_embedding_with_fewer_rows_than_there_are_tokens(tmp_path: Path):
+    metadata = {**llama_sizes(), **bpe_tokenizer()}
+    check = [read_header(write_gguf(tmp_path / f"{rows}", metadata, llama_tensors(rows))) for rows in (272, 300, 271)]
+    for header in check[:2]:
+        check_tensors(header, read_geometry(header))
+    error = refusal(check[2])
+    assert error.code == errors.TENSOR_MISMATCH
+    assert "271 rows for the 272 tokens" in error.message
 
 
 @pytest.mark.models

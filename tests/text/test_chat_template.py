@@ -14,6 +14,7 @@ from halogend.checkpoint.gguf import read_header
 from halogend.text import failures
 from halogend.text.chat import BUILT_IN, ChatTemplate
 from halogend.text.failures import RequestFailedError, StartFailedError
+from halogend.text.offload import Offload
 from halogend.text.renderer import Renderer
 from halogend.text.tokenizer import Tokenizer
 from halogend.wire.messages import ChatMessage
@@ -51,8 +52,10 @@ async def hasty() -> AsyncIterator[Renderer]:
 
 @pytest.fixture
 def template(bpe: Tokenizer, renderer: Renderer) -> Make:
+    offload = Offload()
+
     def make(source: str, tokenizer: Tokenizer = bpe, renderer: Renderer = renderer) -> ChatTemplate:
-        return ChatTemplate(source, tokenizer, renderer)
+        return ChatTemplate(source, tokenizer, renderer, offload)
 
     return make
 
