@@ -52,7 +52,9 @@ def make_batch(plan: StepPlan, slot_tokens: Tensor) -> Batch:
     ids = torch.tensor(tokens)
     if late_rows:
         ids[late_rows] = slot_tokens[late_slots]
-    return Batch(ids, torch.tensor(positions), _slots(spans), tuple(spans), torch.tensor(sampled), fresh)
+    return Batch(
+        ids, torch.tensor(positions), _slots(spans), tuple(spans), torch.tensor(sampled, dtype=torch.int64), fresh
+    )
 
 
 def _fresh_blocks(item: StepItem) -> list[int]:

@@ -53,7 +53,7 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     with _open(Path(spec.path)) as (descriptor, header):
         geometry = read_geometry(header)
         check_tensors(header, geometry)
-        progress.begin("loading", sum(tensor.nbytes for tensor in header.tensors.values()))
+        progress.begin("loading", _read_bytes(header, geometry))
         source = GgufTensors(descriptor, header, dtype, kernels.pack_linear, progress.advance)
         model, weights_bytes = _load_model(geometry, kernels, dtype, source, _load_threads(spec))
     cache, block_count = _make_cache(spec, geometry)
@@ -93,6 +93,12 @@ def _open(path: Path) -> Iterator[tuple[int, GgufHeader]]:
 
 def _fingerprint(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
+
+
+def _read_bytes(header: GgufHeader, geometry: Geometry) -> int:
+    """What loading reads of the file: a tied table is read twice, as it is and as the output matrix."""
+    total = sum(tensor.nbytes for tensor in header.tensors.values())
+    return total + header.tensors[decoder.EMBEDDING].nbytes * geometry.tied_embeddings
 
 
 def _load_threads(spec: EngineSpec) -> int:
