@@ -100,13 +100,16 @@ class Marking:
         marks = self._control.spelt_in(text)
         if not marks:
             return text
-        characters = list(text)
-        for index in marks:
-            characters[index] = self._twin(characters[index])
-        return "".join(characters)
+        pieces, done = [], 0
+        for index in sorted(marks):
+            pieces += [text[done:index], self._twin(text[index])]
+            done = index + 1
+        return "".join([*pieces, text[done:]])
 
     def restore(self, text: str) -> str:
-        return text.translate({ord(twin): char for char, twin in self._twins.items()}) if self._twins else text
+        for char, twin in self._twins.items():
+            text = text.replace(twin, char)
+        return text
 
     def _twin(self, char: str) -> str:
         twin = self._twins.get(char)

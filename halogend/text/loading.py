@@ -40,6 +40,7 @@ def load(spec: TextSpec, progress: Progress) -> Loaded:
     Raises CheckpointError.
     """
     nice_thread(_LOADER_NICENESS)
+    progress.loader.follow()
     start = time.monotonic()
     gc.disable()  # a million objects are made here and none is garbage: a quarter of the time
     try:
@@ -52,6 +53,7 @@ def load(spec: TextSpec, progress: Progress) -> Loaded:
         own = keys.text(header, _TEMPLATE_KEY) if header.has(_TEMPLATE_KEY) else None
     finally:
         gc.enable()
+        progress.loader.leave()
     return Loaded(tokenizer, Renderer(), Offload(), own, time.monotonic() - start)
 
 

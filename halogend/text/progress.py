@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from halogend.wire import messages
 from halogend.wire.channel import ChannelClosedError
+from halogend.wire.process import ThreadClock
 
 _EVERY_S = 0.5
 
@@ -18,6 +19,7 @@ class Progress:
     """
 
     def __init__(self, send: Callable[[messages.Progress], None], every_s: float = _EVERY_S) -> None:
+        self.loader = ThreadClock()
         self._send = send
         self._every_s = every_s
         self._stage = "starting"
@@ -45,7 +47,8 @@ class Progress:
     def _tell(self) -> None:
         while True:
             try:
-                self._send(messages.Progress(stage=self._stage, counter=self._counter, busy=self._busy))
+                counter = self._counter + self.loader.ticks()
+                self._send(messages.Progress(stage=self._stage, counter=counter, busy=self._busy))
             except ChannelClosedError:
                 return
             if self._ended.wait(self._every_s):

@@ -2,7 +2,7 @@
 
 A template is somebody else's program: it can loop for ever or eat memory, and no sandbox for a
 language stops that; a process with limits does. This one reads requests from its standard input and
-answers each on its standard output (a u32 length, then JSON); it holds no state but compiled
+answers each on its standard output; it holds no state but compiled
 templates. Run as `python -m halogend.text.render --parent-pid P`.
 """
 
@@ -22,7 +22,7 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from halogend.text.render_frames import LENGTH, frame
+from halogend.text.render_frames import LENGTH, frame, unframe
 from halogend.wire.process import die_with_parent
 
 MEMORY_BYTES = 768 << 20  # address space, of which Python and jinja2 take about 100 MiB
@@ -104,7 +104,7 @@ def render(source: str, context: dict[str, Any]) -> dict[str, str]:
 
 
 def _fault(kind: str, message: str) -> dict[str, str]:
-    return {"fault": kind, "message": message[:1000]}
+    return {"fault": kind, "message": message[:1000].encode(errors="replace").decode()}
 
 
 def _read(stream: BinaryIO) -> dict[str, Any] | None:
@@ -112,8 +112,7 @@ def _read(stream: BinaryIO) -> dict[str, Any] | None:
     if len(head) < LENGTH.size:
         return None
     (length,) = LENGTH.unpack(head)
-    request: dict[str, Any] = json.loads(stream.read(length))
-    return request
+    return unframe(stream.read(length))
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:

@@ -1,16 +1,20 @@
-"""How the text process and its rendering child frame what they say: a u32 length, then JSON.
-
-ASCII only, so that any string of Python's gets across.
-"""
+"""How the text process and its rendering child frame what they say: a u32 length, then msgpack."""
 
 from __future__ import annotations
 
-import json
 import struct
+from typing import Any
+
+import msgspec
 
 LENGTH = struct.Struct("<I")
 
 
-def frame(value: object) -> bytes:
-    body = json.dumps(value).encode()
+def frame(value: dict[str, Any]) -> bytes:
+    """Every string must be valid Unicode, without lone surrogates."""
+    body = msgspec.msgpack.encode(value)
     return LENGTH.pack(len(body)) + body
+
+
+def unframe(body: bytes) -> dict[str, Any]:
+    return msgspec.msgpack.decode(body, type=dict[str, Any])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass
 from typing import Any
 
-from halogend.text.render_frames import LENGTH, frame
+from halogend.text.render_frames import LENGTH, frame, unframe
 
 LIMIT_S = 2.0
 _START_LIMIT_S = 30.0
@@ -99,11 +98,10 @@ class Renderer:
             child.stdin.close()
 
 
-async def _ask(child: Process, request: bytes) -> dict[str, str]:
+async def _ask(child: Process, request: bytes) -> dict[str, Any]:
     if child.stdin is None or child.stdout is None:
         raise ConnectionError("the child has no pipes")
     child.stdin.write(request)
     await child.stdin.drain()
     (length,) = LENGTH.unpack(await child.stdout.readexactly(LENGTH.size))
-    answer: dict[str, str] = json.loads(await child.stdout.readexactly(length))
-    return answer
+    return unframe(await child.stdout.readexactly(length))
