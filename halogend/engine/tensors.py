@@ -18,8 +18,9 @@ from halogen_kernels.seam import PackLinear
 from torch import Tensor
 
 from halogend.checkpoint.errors import FILE_UNREADABLE, TRUNCATED, CheckpointError
-from halogend.checkpoint.gguf import GgufHeader, TensorInfo
+from halogend.checkpoint.gguf import GgufHeader
 from halogend.checkpoint.gguf_types import GgmlType
+from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.dequant import dequantise, is_native
 from halogend.engine.embedding import Embedding
 from halogend.engine.models.layers import PairedHeads

@@ -9,7 +9,8 @@ import torch
 
 from halogend.checkpoint import gguf
 from halogend.checkpoint.cursor import Cursor, open_regular
-from halogend.checkpoint.gguf import GgufHeader, TensorInfo, read_header
+from halogend.checkpoint.gguf import GgufHeader, read_header
+from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.dequant import dequantise
 
 
