@@ -16,24 +16,22 @@ from types import MappingProxyType
 from halogend.checkpoint.cursor import Cursor, open_regular
 from halogend.checkpoint.errors import (
     FORMAT_UNKNOWN,
-    INDEX_INVALID,
     KEY_INVALID,
     SPLIT_UNSUPPORTED,
-    TRUNCATED,
-    TYPE_UNSUPPORTED,
     VERSION_UNSUPPORTED,
     CheckpointError,
 )
-from halogend.checkpoint.gguf_types import GGML_TYPES, VALUE_TYPES, GgmlType, ValueType
+from halogend.checkpoint.gguf_types import VALUE_TYPES, ValueType
+from halogend.checkpoint.tensor_table import MIN_ENTRY_BYTES, TensorInfo, place_tensors, read_entry
+
+__all__ = ["ArrayRef", "GgufHeader", "TensorInfo", "Value", "read_header"]
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 _MAX_ALIGNMENT = 1 << 20
-_MAX_DIMENSIONS = 4
 _EAGER_COUNT = 256  # arrays up to this length are metadata values at once
 _MIN_KEY_BYTES = 8 + 4 + 1
-_MIN_TENSOR_BYTES = 8 + 4 + 8 + 4 + 8
 
 Scalar = int | float | bool | str
 Number = int | float | bool
@@ -50,22 +48,6 @@ class ArrayRef:
 
 
 Value = Scalar | tuple[Scalar, ...] | ArrayRef
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """`shape` is row-major (outermost first, so the last one is contiguous and holds the blocks);
-    `offset` is from the file's start."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: GgmlType
-    offset: int
-    nbytes: int
-
-    @property
-    def elements(self) -> int:
-        return _product(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +121,15 @@ def read_header(path: str | Path) -> GgufHeader:
         version = _read_version(cursor)
         tensor_count = cursor.u64("the tensor count")
         key_count = cursor.u64("the metadata count")
-        _check_count(cursor, tensor_count, _MIN_TENSOR_BYTES, "tensors")
+        _check_count(cursor, tensor_count, MIN_ENTRY_BYTES, "tensors")
         _check_count(cursor, key_count, _MIN_KEY_BYTES, "metadata keys")
         metadata = _read_metadata(cursor, key_count)
         alignment = _alignment(path, metadata)
         _refuse_parts(path, metadata)
-        entries = [_read_tensor(cursor) for _ in range(tensor_count)]
+        entries = [read_entry(cursor) for _ in range(tensor_count)]
         header_end = cursor.position
         data_offset = -(-header_end // alignment) * alignment
-        tensors = _place_tensors(path, entries, data_offset, alignment, cursor.file_size)
+        tensors = place_tensors(path, entries, data_offset, alignment, cursor.file_size)
         return GgufHeader(
             path=path,
             version=version,
@@ -250,58 +232,3 @@ def _architecture(path: Path, metadata: Mapping[str, Value]) -> str:
     if not isinstance(value, str):
         raise CheckpointError(KEY_INVALID, f"{path}: metadata key 'general.architecture' is no string")
     return value
-
-
-def _read_tensor(cursor: Cursor) -> TensorInfo:
-    """An entry as the file has it: `offset` still counts from the data's start."""
-    name = cursor.text("a tensor's name")
-    what = f"tensor {name!r}"
-    dimensions = cursor.u32(f"the dimension count of {what}")
-    if not 1 <= dimensions <= _MAX_DIMENSIONS:
-        raise _bad_tensor(cursor.path, name, f"has {dimensions} dimensions; 1 to {_MAX_DIMENSIONS} are possible")
-    reversed_shape = [cursor.u64(f"the shape of {what}") for _ in range(dimensions)]
-    kind = GGML_TYPES.get(number := cursor.u32(f"the type of {what}"))
-    if kind is None:
-        raise _bad_tensor(cursor.path, name, f"has the unknown type {number}", TYPE_UNSUPPORTED)
-    if min(reversed_shape) == 0:
-        raise _bad_tensor(cursor.path, name, "has a dimension of 0")
-    if reversed_shape[0] % kind.block_elements:
-        raise _bad_tensor(
-            cursor.path, name, f"has rows of {reversed_shape[0]}, no multiple of {kind.name}'s {kind.block_elements}"
-        )
-    shape = tuple(reversed(reversed_shape))
-    nbytes = _product(shape) // kind.block_elements * kind.block_bytes
-    return TensorInfo(name, shape, kind, cursor.u64(f"the offset of {what}"), nbytes)
-
-
-def _place_tensors(
-    path: Path, entries: list[TensorInfo], data_offset: int, alignment: int, file_size: int
-) -> dict[str, TensorInfo]:
-    tensors: dict[str, TensorInfo] = {}
-    for entry in entries:
-        if entry.name in tensors:
-            raise _bad_tensor(path, entry.name, "is there twice")
-        if entry.offset % alignment:
-            raise _bad_tensor(path, entry.name, f"begins at {entry.offset}, no multiple of the alignment {alignment}")
-        placed = TensorInfo(entry.name, entry.shape, entry.type, data_offset + entry.offset, entry.nbytes)
-        if placed.offset + placed.nbytes > file_size:
-            end = placed.offset + placed.nbytes
-            raise _bad_tensor(path, entry.name, f"ends at byte {end}, the file at {file_size}", TRUNCATED)
-        tensors[entry.name] = placed
-    last: TensorInfo | None = None
-    for tensor in sorted(tensors.values(), key=lambda info: info.offset):
-        if last is not None and tensor.offset < last.offset + last.nbytes:
-            raise _bad_tensor(path, tensor.name, f"overlaps tensor {last.name!r}")
-        last = tensor
-    return tensors
-
-
-def _bad_tensor(path: Path, name: str, what: str, code: str = INDEX_INVALID) -> CheckpointError:
-    return CheckpointError(code, f"{path}: tensor {name!r} {what}")
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
