@@ -36,6 +36,7 @@ class Host:
         environ = {name: self.environ[name] for name in _INHERITED if name in self.environ}
         environ["OMP_NUM_THREADS"] = str(threads)
         environ["MKL_NUM_THREADS"] = str(threads)
+        environ["OPENBLAS_NUM_THREADS"] = "1"
         environ["TOKENIZERS_PARALLELISM"] = "false"
         environ["PYTHONUNBUFFERED"] = "1"
         if passive_wait:

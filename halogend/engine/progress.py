@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from halogend.wire import messages
 from halogend.wire.channel import ChannelClosedError, WorkerChannel
+from halogend.wire.process import ThreadClock
 
 TELL_EVERY_S = 0.5
 
@@ -29,6 +30,7 @@ class Progress:
     """
 
     def __init__(self, stage: str = "starting") -> None:
+        self.loader = ThreadClock()
         self._lock = threading.Lock()
         self._mark = Mark(stage=stage, counter=0, busy=True, done=0, total=0)
 
@@ -49,7 +51,9 @@ class Progress:
         return self._mark.total
 
     def read(self) -> Mark:
-        return self._mark
+        """With the loader's processor time in the counter, so that a starved load still moves."""
+        mark = self._mark
+        return replace(mark, counter=mark.counter + self.loader.ticks())
 
     def begin(self, stage: str, total: int = 0) -> None:
         """A new stage (starting, loading, warming, serving); `total` bytes lie ahead in it."""

@@ -164,12 +164,15 @@ def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded]) -> 
     """The loader thread: as nice as can be, the heavy imports included."""
     try:
         nice_thread(_LOADER_NICENESS)
+        progress.loader.follow()
         import halogend.engine.loop  # noqa: F401, PLC0415 (imported here so that the main thread never waits for it)
         from halogend.engine.loading import load  # noqa: PLC0415
 
         loading.set_result(load(spec, progress))
     except BaseException as error:  # noqa: BLE001 (whatever it is, the main thread reports it)
         loading.set_exception(error)
+    finally:
+        progress.loader.leave()
 
 
 def start_failure(spec: EngineSpec, error: BaseException) -> Failure:

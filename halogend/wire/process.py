@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import threading
+import time
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 EXIT_ORPHANED = 6
@@ -28,3 +29,26 @@ def die_with_parent(parent_pid: int) -> None:
 def nice_thread(level: int) -> None:
     """Sets the calling thread's niceness (per thread on Linux; it cannot be lowered again)."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), level)
+
+
+class ThreadClock:
+    """How much processor time a loading thread has had: it moves however slowly a starved thread is
+    served, and rests when the thread is stuck. Written by that thread, read by any."""
+
+    def __init__(self) -> None:
+        self._clock: int | None = None
+        self._last = 0
+
+    def follow(self) -> None:
+        """The calling thread is the one."""
+        self._clock = time.pthread_getcpuclockid(threading.get_ident())
+
+    def leave(self) -> None:
+        """The calling thread is about to end."""
+        self._last, self._clock = self.ticks(), None
+
+    def ticks(self) -> int:
+        """Hundredths of a second; never falls."""
+        if self._clock is not None:
+            self._last = max(self._last, int(time.clock_gettime(self._clock) * 100))
+        return self._last
