@@ -13,7 +13,8 @@ _EVERY_S = 0.5
 
 
 class Progress:
-    """A counter that moves with every request encoded and every step turned into text.
+    """A counter that moves with every request encoded, every step turned into text and every bit of
+    processor time that the loader gets, so that a load on a busy machine still counts as moving.
 
     Written by the loader and then by the event loop, never by both; read by the sending thread.
     """

@@ -11,7 +11,7 @@ from support.text_samples import samples
 
 from halogend.checkpoint.gguf import read_header
 from halogend.text.tokenizer import Tokenizer
-from halogend.wire.messages import Accepted, ChatPrompt, Delta, Ended, Finished, Prompt
+from halogend.wire.messages import Accepted, ChatPrompt, Delta, Ended, Finished, Progress, Prompt, TextReady
 
 pytestmark = pytest.mark.models
 
@@ -57,6 +57,19 @@ def theirs(url: str, prompt: ChatPrompt) -> tuple[int, ...]:
     messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
     rendered = llama_post(url, "/apply-template", {"messages": messages})["prompt"]
     return tuple(llama_tokenize(url, rendered, add_special=True, parse_special=True))
+
+
+@pytest.mark.slow
+def test_a_long_load_counts_as_moving(gemma: Path):
+    with text_process() as process:
+        process.begin(gemma)
+        counters = []
+        while not isinstance(message := process.control.next(), TextReady):
+            assert isinstance(message, Progress)
+            counters.append(message.counter)
+    loading = [counter for counter in counters if counter > 1]
+    assert len(loading) > 1
+    assert len(set(loading)) == len(loading)
 
 
 @pytest.mark.slow
