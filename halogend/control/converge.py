@@ -208,7 +208,7 @@ async def grow(unit: Unit, house: House) -> None:
 def _withdraw(unit: Unit, house: House) -> Generation | None:
     """The model's names are unknown from now on."""
     unit.is_gone = True
-    old, unit.serving = unit.serving, None
+    old, unit.serving, unit.active = unit.serving, None, None
     house.router.close(unit.name)
     return old
 
@@ -231,7 +231,7 @@ async def _until_reclaimed(unit: Unit) -> None:
 async def _reclaim_and_close(unit: Unit, old: Generation | None, house: House, change: Change) -> None:
     if old is not None:
         await reclaim(unit, old, house, change.record)
-    if unit.is_gone:
+    if unit.is_gone and house.units.get(unit.name) is unit:
         house.metrics.forget(unit.name)
     change.closed()
 

@@ -84,7 +84,7 @@ class Reconciler:
         self.active_revision: str | None = None
         self._sockets = sockets
         self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._worker = asyncio.create_task(self._take_asks())
 
     def reload(self, trigger: str, actor: str, content: Content | None = None) -> Receipt:
@@ -99,7 +99,7 @@ class Reconciler:
 
     async def stop(self) -> None:
         """Ends the tasks and every generation. Requests must have been drained or ended before."""
-        tasks = [self._worker, *self._tasks.values()]
+        tasks = [self._worker, *self._tasks]
         tasks += [unit.reclaiming for unit in self.house.units.values() if unit.reclaiming is not None]
         for task in tasks:
             task.cancel()
@@ -163,7 +163,7 @@ class Reconciler:
         receipt.models = {each.model: ModelRecord(each.model, each.action, each.changes) for each in plan.models}
         for each in plan.models:
             if each.action is ModelAction.KEEP:
-                self._keep(receipt.models[each.model])
+                self._keep(receipt, each.model)
             else:
                 self._want(receipt, each)
         self._settle(receipt)
@@ -176,14 +176,21 @@ class Reconciler:
     def _server(self) -> ServerConfig | None:
         return None if self.accepted is None else self.accepted.document.server
 
-    def _keep(self, record: ModelRecord) -> None:
-        record.outcome, record.is_closed = Outcome.UNCHANGED, True
+    def _keep(self, receipt: Receipt, name: str) -> None:
+        """Nothing to do; but where an earlier receipt is still on its way there, this one goes along."""
+        record, change = receipt.models[name], self.house.units[name].open_change
+        if change is not None:
+            change.follow(record, lambda: self._settle(receipt))
+        else:
+            record.outcome, record.is_closed = Outcome.UNCHANGED, True
 
     def _want(self, receipt: Receipt, plan: ModelPlan) -> None:
         unit = self.house.units.get(plan.model)
         if unit is None or unit.is_gone:
             unit = self.house.units[plan.model] = Unit(plan.model)
-            self._tasks[plan.model] = asyncio.create_task(self._tend(unit))
+            task = asyncio.create_task(self._tend(unit))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         unit.want(Change(plan.target, receipt.models[plan.model], lambda: self._settle(receipt)))
 
     # --- one model's life -----------------------------------------------------------------------
@@ -211,7 +218,6 @@ class Reconciler:
             await unit.reclaiming
         if self.house.units.get(unit.name) is unit:
             del self.house.units[unit.name]
-            del self._tasks[unit.name]
 
     # --- receipts -------------------------------------------------------------------------------
 
@@ -240,7 +246,7 @@ class Reconciler:
         self.house.metrics.reload_ended(
             str(receipt.outcome), receipt.trigger, successful=successful, now=self.house.clock()
         )
-        log = _log.info if successful else _log.error
+        log = _log.info if successful or receipt.outcome is Outcome.SUPERSEDED else _log.error
         log(
             "reload_ended",
             receipt=receipt.id,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from halogend.control.generation import Generation
@@ -16,30 +15,48 @@ from halogend.control.plan import Target
 from halogend.control.receipts import ModelRecord, Outcome
 
 
-@dataclass(frozen=True, slots=True)
 class Change:
     """One model's part of a receipt. `target` None removes the model. `told` is called whenever
-    the record moved on, so that the receipt can be settled."""
+    the record moved on, so that the receipt can be settled.
 
-    target: Target | None
-    record: ModelRecord
-    told: Callable[[], None]
+    A later receipt that asks for the same state follows: what happens to this change happens to
+    its record too.
+    """
+
+    def __init__(self, target: Target | None, record: ModelRecord, told: Callable[[], None]) -> None:
+        self.target = target
+        self.record = record
+        self._told = [told]
+        self._records = [record]
+
+    def follow(self, record: ModelRecord, told: Callable[[], None]) -> None:
+        record.outcome, record.error = self.record.outcome and Outcome.UNCHANGED, self.record.error
+        self._records.append(record)
+        self._told.append(told)
 
     def served(self) -> None:
         """The new state serves."""
-        self.record.outcome = Outcome.APPLIED
-        self.told()
+        self._set(Outcome.APPLIED)
 
     def failed(self, error: str) -> None:
         """The new state was given up."""
-        self.record.outcome, self.record.error = Outcome.FAILED, error
-        self.told()
+        self._set(Outcome.FAILED, error)
 
     def closed(self) -> None:
         """Nothing of this change is left to do; without an outcome it was superseded."""
-        self.record.outcome = self.record.outcome or Outcome.SUPERSEDED
-        self.record.is_closed = True
-        self.told()
+        for record in self._records:
+            record.outcome = record.outcome or Outcome.SUPERSEDED
+            record.is_closed = True
+        self._tell()
+
+    def _set(self, outcome: Outcome, error: str | None = None) -> None:
+        for record in self._records:
+            record.outcome, record.error = outcome, error
+        self._tell()
+
+    def _tell(self) -> None:
+        for told in self._told:
+            told()
 
 
 class Unit:
@@ -61,6 +78,7 @@ class Unit:
         self.is_gone = False
         self._pending: Change | None = None
         self._current: Change | None = None
+        self._last: Change | None = None
         self._poked = False
         self._wake = asyncio.Event()
         self._numbers = 0
@@ -69,6 +87,11 @@ class Unit:
     def goal(self) -> Target | None:
         change = self._pending or self._current
         return self.active if change is None else change.target
+
+    @property
+    def open_change(self) -> Change | None:
+        """The newest change that is not closed."""
+        return next((each for each in (self._pending, self._current, self._last) if _is_open(each)), None)
 
     @property
     def newer(self) -> Change | None:
@@ -98,7 +121,8 @@ class Unit:
         return self._current
 
     def end(self) -> None:
-        self._current = None
+        """The change is made; its reclaim may still go on."""
+        self._last, self._current = self._current or self._last, None
 
     def next_number(self) -> int:
         self._numbers += 1
@@ -119,6 +143,10 @@ class Unit:
         while self._pending is None and not self._poked:
             self._wake.clear()
             await self._wake.wait()
+
+
+def _is_open(change: Change | None) -> bool:
+    return change is not None and not change.record.is_closed
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
