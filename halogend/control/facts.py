@@ -16,6 +16,7 @@ from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.formats import resolve_format
 from halogend.checkpoint.geometry import Geometry, read_geometry
 from halogend.checkpoint.gguf import GgufHeader, read_header
+from halogend.checkpoint.inventory import check_tensors
 from halogend.config.codes import Code
 from halogend.config.facts import Facts, Fault, ModelFacts
 from halogend.config.schema import Document, ModelConfig
@@ -81,6 +82,7 @@ def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | 
         found = resolve_format(model.model, model.load_format)
         header = read_header(model.model)
         geometry = read_geometry(header)
+        check_tensors(header, geometry)
         fingerprint = _fingerprint(header)
     except CheckpointError as error:
         return ModelFacts(fault=Fault(error.code, error.message), template_fault=template_fault), None
