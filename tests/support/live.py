@@ -118,6 +118,12 @@ class Live:
     def reload(self, wait: str = "serving") -> tuple[int, dict[str, Any]]:
         return self.command("reload", "--wait", wait)
 
+    def check(self) -> tuple[int, str]:
+        """(exit status, output) of `halogend check` on this daemon's document."""
+        command = [sys.executable, "-m", "halogend", "check", str(self.config)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+        return done.returncode, done.stdout
+
     def status(self) -> dict[str, Any]:
         return dict(self.command("status")[1])
 
