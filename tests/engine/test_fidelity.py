@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import ROOT
-from support.fidelity import NEAR_TIE, compare, report
+from support.fidelity import NEAR_TIE, ROOT, compare, report
 
 pytestmark = [pytest.mark.slow, pytest.mark.models, pytest.mark.timeout(900)]
 
