@@ -41,6 +41,7 @@ from halogend.obs.metrics import Metrics
 
 _log = structlog.get_logger()
 EXIT_BAD_DOCUMENT = 78
+EXIT_FAULT = 70  # sysexits.h: EX_SOFTWARE
 _STOP_DRAIN_S = 30.0
 _CLOSE_S = 5.0
 _OLD_LISTENER_S = 900.0
@@ -87,10 +88,10 @@ class Daemon:
         self._take_signals()
         first = self._reconciler.reload("start", "start")
         await first.wait(Milestone.ACCEPTED)
-        if first.outcome is Outcome.REJECTED:
+        if self._reconciler.accepted is None:
             sys.stderr.writelines(f"{problem}\n" for problem in first.problems)
             await self._end()
-            return EXIT_BAD_DOCUMENT
+            return EXIT_BAD_DOCUMENT if first.outcome is Outcome.REJECTED else EXIT_FAULT
         self._source.start()
         await self._stop.wait()
         await self._drain()
@@ -153,12 +154,12 @@ class Daemon:
         _log.info("stopped", pid=os.getpid())
 
     async def _until_drained(self) -> None:
-        for generation in self._generations():
-            await generation.drained()
+        while busy := [generation for generation in self._generations() if generation.leases]:
+            await busy[0].drained()
 
     def _generations(self) -> list[Generation]:
         units = self._house.units.values()
-        return [each for unit in units for each in (unit.serving, unit.draining) if each is not None]
+        return [each for unit in units for each in (unit.serving, *unit.draining) if each is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +216,13 @@ class Listeners:
             return f"halogend itself listens on {old}: take another port in this edit, or restart the daemon"
         return ""
 
-    async def commit(self) -> None:
+    async def commit(self) -> Problem | None:
         for listener in self._bound.each():
-            await listener.serve()
+            try:
+                await listener.serve()
+            except ListenError as error:  # another program began to listen since it was bound
+                await self.discard()
+                return Problem(error.code, error.message, path="server.port")
         for name in ("inference", "admin"):
             new, old = getattr(self._bound, name), getattr(self._serving, name)
             if new is None:
@@ -230,6 +235,7 @@ class Listeners:
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
         self._bound = _Pair()
+        return None
 
     async def discard(self) -> None:
         for listener in self._bound.each():
@@ -243,4 +249,7 @@ class Listeners:
 
     async def close(self, deadline_s: float) -> None:
         await self.discard()
+        for task in self._closing:
+            task.cancel()
         await asyncio.gather(*(listener.close(deadline_s) for listener in self._serving.each()))
+        await asyncio.gather(*self._closing, return_exceptions=True)

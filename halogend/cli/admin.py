@@ -42,15 +42,24 @@ def ask(where: str, method: str, path: str) -> tuple[int, Any]:
     """(status, JSON body). Raises AdminError."""
     connection = _UnixConnection(where.removeprefix("unix:"))
     try:
-        connection.request(method, f"/admin/v1{path}")
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or "it hung up"
+        connection.connect()
+    except OSError as error:
+        reason = error.strerror or str(error)
         message = f"no daemon answers at {where}: {reason}. Is it running? Another address: --admin or HALOGEN_ADMIN"
         raise AdminError(message) from error
+    try:
+        connection.request(method, f"/admin/v1{path}")
+        response = connection.getresponse()
+        status, body = response.status, json.loads(response.read())
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise AdminError(
+            f"the daemon at {where} hung up before it answered; `halogend receipts` may know more"
+        ) from error
     finally:
         connection.close()
+    if "error" in body and "outcome" not in body:
+        raise AdminError(body["error"]["message"])
+    return status, body
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -37,7 +37,11 @@ def status_lines(status: dict[str, Any]) -> list[str]:
     for name, model in status["models"].items():
         lines.append(f"  {name}: {model['state']}  {model['path'] or ''}")
         lines += [f"    {key}: {model[key]}" for key in ("trouble", "degraded") if model[key]]
-        lines += [_generation(role, model[role]) for role in ("serving", "loading", "draining") if model[role]]
+        lines += [_generation(role, model[role]) for role in ("serving", "loading") if model[role]]
+        lines += [_generation("draining", each) for each in model["draining"]]
+    last = status["last_receipt"]
+    if last is not None and last["outcome"] not in {"applied", "unchanged"}:
+        lines += ["last edit:", *receipt_lines(last)]
     return lines
 
 

@@ -35,6 +35,7 @@ class Answer:
         self.deaths = 0
         self.has_token = False
         self.holder: Generation | None = None
+        self.failed_on: Generation | None = None
         self._redispatch = redispatch
         self._id = 0
         self._epoch = 0
@@ -104,6 +105,7 @@ class Answer:
         if isinstance(event, Delta):
             self.has_token = True
         elif isinstance(event, Finished):
+            self.failed_on = self.holder
             self._release()
         self._push(event)
 

@@ -53,6 +53,10 @@ class Client:
         self._open: dict[int, OnEvent] = {}
         self._next_id = 1
 
+    @property
+    def is_closed(self) -> bool:
+        return self._channel is None or self._channel.closed
+
     async def connect(self, sock: socket.socket) -> None:
         self._channel = await AsyncChannel.open(sock, self._receive, self._lost)
 

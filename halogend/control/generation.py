@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import itertools
 import socket
 import time
 from collections.abc import Callable
@@ -43,6 +44,7 @@ from halogend.wire.messages import (
 _STOP_GRACE_S = 5.0
 _PREPARE_LIMIT_S = 30.0
 _WATCH_EVERY_S = 1.0
+_MEASURE_EVERY = 10
 _TEXT, _ENGINE = "text", "engine"
 
 
@@ -92,7 +94,7 @@ class Generation:
         self.stats: EngineStats | None = None
         self.client = Client(f"{spec.model} generation {number}")
         self.engine_limits = spec.engine.limits
-        self.pss_at_stop_bytes = 0
+        self.measured_bytes = 0
         self.leases: set[Lease] = set()
         self._idle = asyncio.Event()
         self._host = host
@@ -110,6 +112,10 @@ class Generation:
     @property
     def ready(self) -> Ready:
         return self._startup.ready.result()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state is State.READY and not self.client.is_closed
 
     @property
     def has_chat_template(self) -> bool:
@@ -131,8 +137,12 @@ class Generation:
     def pulses(self) -> dict[str, Pulse]:
         return {role: worker.pulse for role, worker in self._workers.items()}
 
-    def pss_bytes(self) -> int:
-        return sum(worker.child.pss_bytes() for worker in self._workers.values())
+    async def measure(self) -> None:
+        """Takes the processes' proportional share of memory into `measured_bytes`. Reading it takes
+        the kernel milliseconds a GiB, so it is done in a thread."""
+        children = [worker.child for worker in self._workers.values()]
+        found = await asyncio.to_thread(lambda: sum(child.pss_bytes() for child in children))
+        self.measured_bytes = found or self.measured_bytes
 
     # --- start ------------------------------------------------------------------------------
 
@@ -142,10 +152,14 @@ class Generation:
         Raises StartError (from `startup`); the processes are gone by then. Cancelling undoes it as well.
         """
         try:
-            await self._launch()
+            try:
+                await self._launch()
+            except OSError as error:
+                raise self._startup.error(Code.START_FAILED, f"its processes could not be started: {error}") from error
             self._watcher = asyncio.create_task(self._watch())
             ready = await asyncio.shield(self._startup.ready)
             await first_token(self.client, self.spec.warmup_prompt, self.spec.progress_timeout_s)
+            self._startup.check_alive({role: worker.child.exited for role, worker in self._workers.items()})
         except BaseException:
             await self.stop()
             raise
@@ -163,10 +177,7 @@ class Generation:
 
     async def _spawn(self, role: str, sockets: dict[str, socket.socket], threads: int) -> Worker:
         environ = self._host.child_environ(threads, self.spec.passive_wait)
-        try:
-            worker = await Worker.start(self._host, role, sockets, environ, self._receive)
-        except OSError as error:
-            raise self._startup.error(Code.START_FAILED, f"no {role} process could be started: {error}") from error
+        worker = await Worker.start(self._host, role, sockets, environ, self._receive)
         self._workers[role] = worker
         self._exits.append(asyncio.create_task(self._await_exit(worker)))
         return worker
@@ -231,7 +242,7 @@ class Generation:
             self.state = State.STOPPED
         if self._watcher is not None:
             self._watcher.cancel()
-        self.pss_at_stop_bytes = self.pss_at_stop_bytes or self.pss_bytes()
+        await self.measure()
         for role in self._workers:
             self._tell(role, Stop())
         statuses = {role: await reap(worker.child, _STOP_GRACE_S) for role, worker in self._workers.items()}
@@ -271,13 +282,15 @@ class Generation:
 
     async def _watch(self) -> None:
         due = time.monotonic()
-        while True:
+        for tick in itertools.count(1):
             due += _WATCH_EVERY_S
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             now = time.monotonic()
             late_s, due = now - due, now
             if self.state is State.STARTING:
                 self._startup.judge(self.pulses(), now, self.spec.progress_timeout_s)
+            elif tick % _MEASURE_EVERY == 0:
+                await self.measure()
             elif (wrong := verdict(self.pulses(), now, late_s)) is not None:
                 role, self.reason = wrong
                 self._workers[role].child.kill()

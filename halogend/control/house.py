@@ -50,8 +50,9 @@ class House:
         needs = holding.weights_bytes + holding.working_bytes + target.floor_bytes
         return self.ledger.taken_bytes(holding.device) + needs <= target.budget_bytes
 
-    def any_reclaiming(self) -> bool:
-        return any(unit.reclaiming is not None and not unit.reclaiming.done() for unit in self.units.values())
+    def any_draining(self) -> bool:
+        """Is a generation on its way out, so that memory will come free?"""
+        return any(unit.draining for unit in self.units.values())
 
     def enter(self, generation: Generation, holding: Holding) -> None:
         self.ledger.enter(ledger_name(generation), holding)

@@ -93,17 +93,20 @@ def targets(document: Document, gathered: Gathered) -> dict[str, Target]:
     for name, resolved in gathered.models.items():
         budget = usable_bytes(document, gathered.machine.device(resolved.device))
         fixed = sum(_fixed_bytes(gathered, peer) for peer in _peers(gathered, resolved.device))
-        room = Room(budget, max(0, budget - fixed), ratios.get(name, 0.0))
+        own = _fixed_bytes(gathered, name)
+        room = Room(budget, max(0, budget - fixed), max(0, budget - own), ratios.get(name, 0.0))
         found[name] = _target(resolved, room, gathered.machine, shared)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes generations may take on a device, the part that is for KV, and a model's share of it."""
+    """Bytes generations may take on a device, the part that is for KV, the most one model's pool could
+    ever have (address space: it costs nothing), and this model's share."""
 
     budget_bytes: int
     kv_budget_bytes: int
+    reserve_bytes: int
     kv_ratio: float
 
 
@@ -124,7 +127,7 @@ def _target(resolved: Resolved, room: Room, machine: Machine, shared: bool) -> T
     most = _pool_bytes(limits.max_model_len * config.max_batch, token_bytes)
     wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
     kv_bytes = max(floor, min(most, wanted))
-    engine = _engine_spec(resolved, kv_bytes, max(kv_bytes, room.kv_budget_bytes), machine.cores)
+    engine = _engine_spec(resolved, kv_bytes, max(kv_bytes, room.reserve_bytes), machine.cores)
     text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
     spec = GenerationSpec(
         model=config.name,
@@ -226,9 +229,10 @@ def with_pool(target: Target, kv_bytes: int) -> EngineLimits:
 
 
 def make_plan(
-    current: Mapping[str, Target], wanted: Mapping[str, Target], server: tuple[ServerConfig | None, ServerConfig]
+    current: Mapping[str, Target | None], wanted: Mapping[str, Target], server: tuple[ServerConfig | None, ServerConfig]
 ) -> Plan:
-    """`current` is what serves or is on its way; `server` the old and the new listener settings."""
+    """`current` is what serves or is on its way, None for a model that is in trouble and must be
+    made anew; `server` the old and the new listener settings."""
     models = [_model_plan(current.get(name), target) for name, target in wanted.items()]
     models += [ModelPlan(name, ModelAction.REMOVE, (), None) for name in current if name not in wanted]
     old, new = server
@@ -274,19 +278,18 @@ def _plain(value: Any) -> Any:
     return value.model_dump() if hasattr(value, "model_dump") else value
 
 
-def _do_not_fit(current: Mapping[str, Target], models: list[ModelPlan]) -> tuple[Problem, ...]:
+def _do_not_fit(current: Mapping[str, Target | None], models: list[ModelPlan]) -> tuple[Problem, ...]:
     """Models that cannot be loaded beside what is there, with the numbers and the levers."""
+    holdings = {name: each.holding for name, each in current.items() if each is not None}
+    holdings |= {m.model: m.target.holding for m in models if m.target and m.action is ModelAction.UPDATE}
     problems = []
     for model in models:
         target = model.target
         if target is None or model.action not in (ModelAction.CREATE, ModelAction.REPLACE):
             continue
         leaves = model.model if target.replaces else None
-        taken = sum(
-            each.holding.total_bytes
-            for name, each in current.items()
-            if each.holding.device == target.holding.device and name != leaves
-        )
+        held = [holding for name, holding in holdings.items() if name != leaves]
+        taken = sum(holding.total_bytes for holding in held if holding.device == target.holding.device)
         needs = target.holding.weights_bytes + target.holding.working_bytes + target.floor_bytes
         if taken + needs > target.budget_bytes:
             problems.append(_does_not_fit(target, taken, needs))

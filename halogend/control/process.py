@@ -8,6 +8,7 @@ Spawn only from the main thread: the parent-death signal follows the thread that
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -89,8 +90,10 @@ class Child:
             loop.remove_reader(pidfd)
             os.close(pidfd)
             self.status = self._popen.wait()
-            self._read_stderr()
-            self.exited.set()
+            try:
+                self._read_stderr()
+            finally:
+                self.exited.set()
 
         loop.add_reader(pidfd, ended)
         loop.add_reader(pipe.fileno(), self._read_stderr)
@@ -108,8 +111,9 @@ class Child:
                 asyncio.get_running_loop().remove_reader(pipe.fileno())
                 pipe.close()
                 return
-            self._relay.write(data)
-            self._relay.flush()
+            with contextlib.suppress(OSError, ValueError):  # nobody reads our stderr any more
+                self._relay.write(data)
+                self._relay.flush()
             *lines, self._partial = (self._partial + data).split(b"\n")
             self._tail.extend(lines)
 
@@ -133,7 +137,12 @@ def spawn(host: Host, module: str, sockets: Mapping[str, socket.socket], environ
     finally:
         for sock in sockets.values():
             sock.close()
-    return Child(module.rpartition(".")[2], popen, host.stderr)
+    try:
+        return Child(module.rpartition(".")[2], popen, host.stderr)
+    except OSError:  # it could not be watched
+        popen.kill()
+        popen.wait()
+        raise
 
 
 async def reap(child: Child, grace_s: float) -> int:

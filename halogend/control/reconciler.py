@@ -34,11 +34,12 @@ _log = structlog.get_logger()
 
 
 class Sockets(Protocol):
-    """The listeners, as a change sees them. `prepare` binds what is new and may refuse."""
+    """The listeners, as a change sees them. `prepare` binds what is new, `commit` listens there and
+    leaves the old; either may refuse, and then everything is as it was."""
 
     async def prepare(self, server: ServerConfig) -> Problem | None: ...
 
-    async def commit(self) -> None: ...
+    async def commit(self) -> Problem | None: ...
 
     async def discard(self) -> None: ...
 
@@ -63,7 +64,7 @@ class Accepted:
 @dataclass(frozen=True, slots=True)
 class _Ask:
     receipt: Receipt
-    content: Content | None
+    seen: Content | None
 
 
 class Reconciler:
@@ -81,32 +82,32 @@ class Reconciler:
         self.accepted: Accepted | None = None
         self._machine = machine
         self.source = source
-        self.active_revision: str | None = None
+        self.active: Accepted | None = None
         self._sockets = sockets
         self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
+        self._open: dict[str, Accepted] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._worker = asyncio.create_task(self._take_asks())
 
-    def reload(self, trigger: str, actor: str, content: Content | None = None) -> Receipt:
-        """Opens the receipt now; without `content` the source is read when its turn comes."""
+    def reload(self, trigger: str, actor: str, seen: Content | None = None) -> Receipt:
+        """Opens the receipt now; the source is read when its turn comes. `seen` is what a watch saw,
+        used where the source holds nothing by then."""
         receipt = self.receipts.open(trigger, actor)
-        self._asks.put_nowait(_Ask(receipt, content))
+        self._asks.put_nowait(_Ask(receipt, seen))
         return receipt
 
     def document(self) -> str:
         """The active document's canonical text; empty before the first."""
-        return "" if self.accepted is None else canonical(self.accepted.document)
+        return "" if self.active is None else canonical(self.active.document)
 
     async def stop(self) -> None:
         """Ends the tasks and every generation. Requests must have been drained or ended before."""
-        tasks = [self._worker, *self._tasks]
-        tasks += [unit.reclaiming for unit in self.house.units.values() if unit.reclaiming is not None]
+        units = list(self.house.units.values())
+        tasks = [self._worker, *self._tasks, *(task for unit in units for task in unit.reclaims)]
         for task in tasks:
             task.cancel()
+        left = [each for unit in units for each in (unit.serving, *unit.draining) if each is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
-        left = [
-            each for unit in self.house.units.values() for each in (unit.serving, unit.draining) if each is not None
-        ]
         await asyncio.gather(*(generation.stop() for generation in left))
 
     # --- accepting ------------------------------------------------------------------------------
@@ -118,6 +119,7 @@ class Reconciler:
                 await self._accept(ask)
             except Exception as error:  # noqa: BLE001  the daemon serves on whatever a document does to us
                 _log.exception("accept_failed", receipt=ask.receipt.id)
+                await self._sockets.discard()
                 problem = Problem(Code.INTERNAL, f"halogend could not work out this document: {error!r}", "report this")
                 self._close(ask.receipt, Outcome.FAILED, (problem,))
 
@@ -126,7 +128,7 @@ class Reconciler:
         receipt = ask.receipt
         async with self.house.step(None, "validate"):
             try:
-                content = ask.content or self.source.read()
+                content = self._content(ask.seen)
             except SourceError as error:
                 return self._reject(
                     receipt, (Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file),)
@@ -146,18 +148,33 @@ class Reconciler:
             if problems:
                 await self._sockets.discard()
                 return self._reject(receipt, problems)
-        await self._apply(receipt, Accepted(document, receipt.revision), plan)
+            problems = tuple(_placed(problem, parsed) for problem in await self._commit())
+            if problems:
+                return self._reject(receipt, problems)
+        self._apply(receipt, Accepted(document, receipt.revision), plan)
         return None
+
+    def _content(self, seen: Content | None) -> Content:
+        """What the source holds now: a later edit wins over what a watch saw before. Raises SourceError."""
+        try:
+            now = self.source.read()
+        except SourceError:
+            if seen is None:
+                raise
+            return seen
+        return seen if seen is not None and not now.data.strip() else now
 
     async def _prepare(self, document: Document) -> tuple[Problem, ...]:
         problem = await self._sockets.prepare(document.server)
         return () if problem is None else (problem,)
 
-    async def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan) -> None:
-        self.accepted = accepted
+    async def _commit(self) -> tuple[Problem, ...]:
+        problem = await self._sockets.commit()
+        return () if problem is None else (problem,)
+
+    def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan) -> None:
+        self.accepted = self._open[receipt.id] = accepted
         self.house.router.all_must_serve = accepted.document.server.ready == "all"
-        self.house.metrics.active_revision(accepted.revision[:12])
-        await self._sockets.commit()
         receipt.reach(Milestone.ACCEPTED, self.house.clock())
         receipt.server_changes = plan.server_changes
         receipt.models = {each.model: ModelRecord(each.model, each.action, each.changes) for each in plan.models}
@@ -168,10 +185,10 @@ class Reconciler:
                 self._want(receipt, each)
         self._settle(receipt)
 
-    def _goals(self) -> dict[str, Target]:
-        return {
-            name: unit.goal for name, unit in self.house.units.items() if unit.goal is not None and not unit.trouble
-        }
+    def _goals(self) -> dict[str, Target | None]:
+        """What each wanted model is, or will be when all is done; None for one in trouble."""
+        wanted = {name: unit for name, unit in self.house.units.items() if unit.is_wanted}
+        return {name: None if unit.trouble else unit.goal for name, unit in wanted.items()}
 
     def _server(self) -> ServerConfig | None:
         return None if self.accepted is None else self.accepted.document.server
@@ -186,7 +203,7 @@ class Reconciler:
 
     def _want(self, receipt: Receipt, plan: ModelPlan) -> None:
         unit = self.house.units.get(plan.model)
-        if unit is None or unit.is_gone:
+        if unit is None:
             unit = self.house.units[plan.model] = Unit(plan.model)
             task = asyncio.create_task(self._tend(unit))
             self._tasks.add(task)
@@ -196,28 +213,33 @@ class Reconciler:
     # --- one model's life -----------------------------------------------------------------------
 
     async def _tend(self, unit: Unit) -> None:
-        """Changes and deaths, one after the other, until the model is removed."""
-        while not unit.is_gone:
+        """Changes and deaths, one after the other, until the model is removed and reclaimed."""
+        while not unit.is_finished:
             await unit.until_needed()
             change = unit.begin()
             try:
                 if change is not None:
                     await converge(unit, change, self.house)
-                elif unit.serving is not None and unit.serving.died.is_set():
+                elif unit.serving is not None and unit.alive() is None:
                     await recover(unit, self.house)
                 else:
                     await grow(unit, self.house)
             except Exception as error:  # noqa: BLE001  the task must live: the next change may mend it
                 _log.exception("converge_failed", model=unit.name)
-                if change is not None and change.record.outcome is None:
-                    change.failed(repr(error))
-                    change.closed()
+                self._give_up(unit, change, f"{Code.INTERNAL}: {error!r}")
             finally:
                 unit.end()
-        if unit.reclaiming is not None:
-            await unit.reclaiming
-        if self.house.units.get(unit.name) is unit:
-            del self.house.units[unit.name]
+        del self.house.units[unit.name]
+
+    def _give_up(self, unit: Unit, change: Change | None, reason: str) -> None:
+        """After a fault of our own: nobody waits for what will not come."""
+        if unit.alive() is None:
+            unit.trouble = reason
+            if self.house.router.route(unit.name) is not None:
+                self.house.router.give_up(unit.name, reason)
+        if change is not None:
+            change.failed(reason)
+            change.closed()
 
     # --- receipts -------------------------------------------------------------------------------
 
@@ -231,8 +253,10 @@ class Reconciler:
             receipt.outcome = _outcome(receipt, records)
             receipt.reach(Milestone.SERVING, self.house.clock())
             self._tell(receipt)
+            accepted = self._open.pop(receipt.id)
             if receipt.outcome in (Outcome.APPLIED, Outcome.UNCHANGED):
-                self.active_revision = receipt.revision
+                self.active = accepted
+                self.house.metrics.active_revision(accepted.revision[:12])
         if receipt.outcome is not None and all(record.is_closed for record in records):
             receipt.reach(Milestone.CLOSED, self.house.clock())
 

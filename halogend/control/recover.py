@@ -12,9 +12,10 @@ import structlog
 
 from halogend.checkpoint.errors import CheckpointError
 from halogend.config.codes import Code
-from halogend.control.converge import Superseded, load, switch
+from halogend.control.converge import switch
 from halogend.control.facts import checkpoint_fingerprint
 from halogend.control.house import House
+from halogend.control.load import Superseded, load
 from halogend.control.plan import Target
 from halogend.control.startup import StartError
 from halogend.control.unit import Unit, first_of
@@ -41,8 +42,9 @@ async def recover(unit: Unit, house: House) -> None:
     while unit.newer is None:
         wait_s = _next_backoff_s(unit, time.monotonic())
         if wait_s is None:
-            unit.trouble = f"{Code.CRASH_LOOP}: {unit.name} died {len(unit.deaths)} times in a row; last said: {tail}"
-            house.router.give_up(unit.name, f"{unit.name} failed: its engine died {len(unit.deaths)} times in a row")
+            failed = f"{unit.name} failed {len(unit.deaths)} times in a row, dying or starting"
+            unit.trouble = f"{Code.CRASH_LOOP}: {failed}; last said: {tail}"
+            house.router.give_up(unit.name, failed)
             _log.error("crash_loop", model=unit.name, deaths=len(unit.deaths))
             return
         await first_of(unit.until_wanted(), asyncio.sleep(wait_s))

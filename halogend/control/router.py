@@ -55,6 +55,15 @@ class Route:
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.settings.aliases, *self.kept_aliases)
 
+    def alive(self) -> Generation | None:
+        """What can take a request now: a dead generation serves nobody, whoever has heard of it."""
+        return None if self.serving is None or not self.serving.is_alive else self.serving
+
+    def for_lease(self, answer: Answer) -> Generation | None:
+        """Never the generation that has just failed this request."""
+        alive = self.alive()
+        return None if alive is answer.failed_on else alive
+
     def wake(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
@@ -91,19 +100,22 @@ class Router:
         route = self._routes.get(answer.model)
         if route is None:
             raise RequestError("model_not_found", f"the model {answer.model} was removed", param="model")
-        if route.serving is None:
-            await self._wait_for_serving(route)
-        if route.serving is None:
+        if route.for_lease(answer) is None and not self._closing:
+            await self._wait_for_serving(route, answer)
+        if self._closing:
+            raise RequestError("shutting_down", "the server is shutting down", retry_after_s=5)
+        serving = route.for_lease(answer)
+        if serving is None:
             raise RequestError("not_serving", f"{route.name} is not serving: {route.gone}", retry_after_s=5)
-        self._lease(route, answer, route.serving)
+        self._lease(route, answer, serving)
 
-    async def _wait_for_serving(self, route: Route) -> None:
+    async def _wait_for_serving(self, route: Route, answer: Answer) -> None:
         if route.waiting >= route.settings.max_queue:
             raise RequestError("queue_full", f"{route.name}: {route.waiting} requests wait already", retry_after_s=1)
         self._count_waiting(route, 1)
         try:
             async with asyncio.timeout(route.settings.queue_timeout_s):
-                while route.serving is None and route.gone is None and not self._closing:
+                while route.for_lease(answer) is None and route.gone is None and not self._closing:
                     await route.changed.wait()
         except TimeoutError as error:
             limit = f"{route.settings.queue_timeout_s:g} s"
@@ -111,8 +123,6 @@ class Router:
             raise RequestError("queue_timeout", message, retry_after_s=1) from error
         finally:
             self._count_waiting(route, -1)
-        if self._closing:
-            raise RequestError("shutting_down", "the server is shutting down", retry_after_s=5)
 
     def _count_waiting(self, route: Route, more: int) -> None:
         route.waiting += more
@@ -218,7 +228,7 @@ class Router:
         if self._closing:
             return False
         routes = [route for route in self._routes.values() if model is None or model in route.names()]
-        serving = [route.serving is not None for route in routes]
+        serving = [route.alive() is not None for route in routes]
         return all(serving) and bool(serving) if self.all_must_serve else any(serving)
 
     def health(self) -> dict[str, Any]:
@@ -233,7 +243,7 @@ class Router:
 
 
 def _line(route: Route) -> ServedModel:
-    serving, limits = route.serving, route.settings.limits
+    serving, limits = route.alive(), route.settings.limits
     return ServedModel(
         name=route.name,
         aliases=route.names()[1:],
@@ -248,7 +258,7 @@ def _line(route: Route) -> ServedModel:
 
 
 def _state(route: Route) -> str:
-    if route.serving is not None:
+    if route.alive() is not None:
         return "serving"
     return "failed" if route.gone else "waiting"
 
@@ -260,7 +270,8 @@ def _health(route: Route, now: float) -> dict[str, Any]:
         for role, pulse in pulses.items()
     }
     silent = any(pulse.silent_s(now) > HEALTHY_SILENCE_S for pulse in pulses.values())
-    return {"healthy": bool(pulses) and not silent, "state": _state(route), "workers": workers}
+    healthy = route.alive() is not None and not silent
+    return {"healthy": healthy, "state": _state(route), "workers": workers}
 
 
 def _resolve(choice: SamplingChoice, default: Sampling, seed: int) -> Sampling:

@@ -94,7 +94,7 @@ class FileSource:
                     await self._maybe.wait()
                 await self._until_quiet()
             self._maybe.clear()
-            self._look()
+            await self._look()
 
     async def _until_quiet(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -103,16 +103,29 @@ class FileSource:
                     self._maybe.clear()
                     await asyncio.sleep(self._timing.trailing)
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
+        """Offers what is new once two readings agree: without events a writer may be in the middle."""
         seen = self._last_seen
-        try:
-            content = self.read()
-        except SourceError:
+        content = self._read_or_none()
+        if content is None or content.digest == seen:
             return
-        if not content.data.strip():
-            self._last_seen = seen
-        elif content.digest != seen:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.longest):
+                while True:
+                    await asyncio.sleep(self._timing.trailing)
+                    before, content = content, self._read_or_none()
+                    if before and content and before.digest == content.digest:
+                        break
+        if content is not None and content.data.strip() and content.digest != seen:
             self._on_change(content)
+        else:
+            self._last_seen = seen
+
+    def _read_or_none(self) -> Content | None:
+        try:
+            return self.read()
+        except SourceError:
+            return None
 
 
 class _Maybe(FileSystemEventHandler):

@@ -73,6 +73,12 @@ class Startup:
         """A process said itself why it cannot start."""
         self._set(StartError(failure, tail))
 
+    def check_alive(self, exited: Mapping[str, asyncio.Event]) -> None:
+        """Raises StartError when a process went after it was ready."""
+        for role, event in exited.items():
+            if event.is_set():
+                raise self.error(Code.START_FAILED, f"the {role} process ended as it was to serve")
+
     def judge(self, pulses: Mapping[str, Pulse], now: float, limit_s: float) -> None:
         """Fails the start when a process that is not ready has not moved for `limit_s`."""
         waiting = {"text": self._text is None, "engine": self._engine is None}

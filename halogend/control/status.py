@@ -6,29 +6,41 @@ from typing import Any
 
 from halogend.control.generation import Generation
 from halogend.control.house import House
-from halogend.control.reconciler import Reconciler
+from halogend.control.receipts import Outcome
+from halogend.control.reconciler import Accepted, Reconciler
 from halogend.control.unit import Unit
+
+_UNSETTLED = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED)
 
 
 def status(reconciler: Reconciler, version: str, started_at: float) -> dict[str, Any]:
-    """`desired` is the accepted document's revision; `active` equals it when every model is what
-    the document asks for."""
+    """`desired` is the newest accepted document's revision, `active` the newest one that was applied.
+    `settled`: they are one, every model serves, and the newest edit was not refused."""
     house = reconciler.house
-    desired = None if reconciler.accepted is None else reconciler.accepted.revision[:12]
+    desired = _short(reconciler.accepted)
     models = {name: _model(unit, house) for name, unit in house.units.items()}
-    settled = all(model["state"] == "serving" for model in models.values())
     newest = reconciler.receipts.all()[-1:]
+    settled = (
+        desired is not None
+        and reconciler.active is reconciler.accepted
+        and all(model["state"] == "serving" and not model["loading"] for model in models.values())
+        and not any(receipt.outcome in _UNSETTLED for receipt in newest)
+    )
     return {
         "version": version,
         "started_at": started_at,
         "uptime_s": round(house.clock() - started_at, 1),
         "source": reconciler.source.file,
-        "revision": {"desired": desired, "active": reconciler.active_revision and reconciler.active_revision[:12]},
+        "revision": {"desired": desired, "active": _short(reconciler.active)},
         "settled": settled,
         "models": models,
         "memory": house.ledger.view(),
         "last_receipt": newest[0].view() if newest else None,
     }
+
+
+def _short(accepted: Accepted | None) -> str | None:
+    return None if accepted is None else accepted.revision[:12]
 
 
 def _model(unit: Unit, house: House) -> dict[str, Any]:
@@ -41,18 +53,19 @@ def _model(unit: Unit, house: House) -> dict[str, Any]:
         "waiting": house.router.waiting(unit.name),
         "serving": _generation(unit.serving),
         "loading": _generation(unit.loading),
-        "draining": _generation(unit.draining),
+        "draining": [_generation(each) for each in unit.draining],
     }
 
 
 def state(unit: Unit) -> str:
-    """serving, loading (nothing serves yet), failed, restarting, removed."""
-    if unit.is_gone:
+    """serving, loading (nothing served yet), restarting, failed (and why: `trouble`), removed (its
+    memory is still on its way back)."""
+    if not unit.is_wanted:
         return "removed"
-    if unit.serving is not None and not unit.serving.died.is_set():
+    if unit.alive() is not None:
         return "serving"
     if unit.loading is not None:
-        return "loading"
+        return "restarting" if unit.active else "loading"
     return "failed" if unit.trouble else "starting"
 
 
@@ -72,6 +85,6 @@ def _generation(generation: Generation | None) -> dict[str, Any] | None:
         "waiting": 0 if stats is None else stats.waiting,
         "blocks_used": 0 if stats is None else stats.blocks_used,
         "blocks_total": 0 if stats is None else stats.blocks_total,
-        "pss_bytes": generation.pss_bytes(),
+        "pss_bytes": generation.measured_bytes,
         "kernels": generation.kernels,
     }

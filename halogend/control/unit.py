@@ -63,6 +63,7 @@ class Unit:
     """`active` is what serves, or served last; `goal` what it will be when all is done.
 
     `trouble` says why nothing serves although it should, `degraded` what is wrong with what does.
+    A removed model's unit stays until its memory came back; added again, it goes on counting.
     """
 
     def __init__(self, name: str) -> None:
@@ -70,17 +71,17 @@ class Unit:
         self.active: Target | None = None
         self.serving: Generation | None = None
         self.loading: Generation | None = None
-        self.draining: Generation | None = None
-        self.reclaiming: asyncio.Task[None] | None = None
+        self.draining: list[Generation] = []
+        self.reclaims: set[asyncio.Task[None]] = set()
         self.trouble: str | None = None
         self.degraded: str | None = None
         self.deaths: list[float] = []
-        self.is_gone = False
+        self.is_wanted = True
         self._pending: Change | None = None
         self._current: Change | None = None
         self._last: Change | None = None
         self._poked = False
-        self._wake = asyncio.Event()
+        self._woken = asyncio.Event()
         self._numbers = 0
 
     @property
@@ -98,22 +99,38 @@ class Unit:
         """A change that is wanted and not begun."""
         return self._pending
 
+    @property
+    def is_finished(self) -> bool:
+        """Not wanted, nothing left of it."""
+        return not self.is_wanted and self._pending is None and not self.reclaims
+
+    def alive(self) -> Generation | None:
+        """The serving generation, if it has not died."""
+        return None if self.serving is None or self.serving.died.is_set() else self.serving
+
     def serves(self, target: Target) -> bool:
         """Is the generation that serves the one this target needs?"""
-        alive = self.serving is not None and not self.serving.died.is_set()
-        return alive and self.active is not None and self.active.same_generation(target)
+        return self.alive() is not None and self.active is not None and self.active.same_generation(target)
+
+    def is_superseded(self, target: Target) -> bool:
+        """Does a newer change need another generation than `target`?"""
+        if self._pending is None:
+            return False
+        newer = self._pending.target
+        return newer is None or not target.same_generation(newer)
 
     def want(self, change: Change) -> None:
         """A change that has not begun gives way to a newer one."""
         if self._pending is not None:
             self._pending.closed()
         self._pending = change
-        self._wake.set()
+        self.is_wanted = change.target is not None
+        self._wake()
 
     def poke(self) -> None:
         """Memory came free: look whether the pool may grow."""
         self._poked = True
-        self._wake.set()
+        self._wake()
 
     def begin(self) -> Change | None:
         """The change to make now, if one is wanted."""
@@ -124,25 +141,42 @@ class Unit:
         """The change is made; its reclaim may still go on."""
         self._last, self._current = self._current or self._last, None
 
+    def reclaim(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Goes on in the background; several may, each with its generation in `draining`."""
+        task = asyncio.create_task(work)
+        self.reclaims.add(task)
+        task.add_done_callback(self._reclaimed)
+        return task
+
     def next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
+    async def woken(self) -> None:
+        """Returns when something new is wanted, or memory came free, or a reclaim ended."""
+        await self._woken.wait()
+
     async def until_wanted(self) -> None:
         """Returns when a change is wanted that has not begun."""
         while self._pending is None:
-            self._wake.clear()
-            await self._wake.wait()
+            await self.woken()
 
     async def until_needed(self) -> None:
-        """Returns when a change is wanted, the pool may grow, or the serving generation has died."""
+        """Returns when there is something to do: a change, room, a death, or the end of it all."""
         died = None if self.serving is None else self.serving.died
         await first_of(self._until_woken(), *([died.wait()] if died else []))
 
     async def _until_woken(self) -> None:
-        while self._pending is None and not self._poked:
-            self._wake.clear()
-            await self._wake.wait()
+        while self._pending is None and not self._poked and not self.is_finished:
+            await self.woken()
+
+    def _wake(self) -> None:
+        self._woken.set()
+        self._woken = asyncio.Event()
+
+    def _reclaimed(self, task: asyncio.Task[None]) -> None:
+        self.reclaims.discard(task)
+        self._wake()
 
 
 def _is_open(change: Change | None) -> bool:

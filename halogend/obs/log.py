@@ -5,6 +5,7 @@ Prompts and completions are never logged; that is the callers' duty, no filter c
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from typing import TextIO
@@ -33,8 +34,9 @@ class _TwoStreams:
 
     @staticmethod
     def _put(stream: TextIO, line: str) -> None:
-        stream.write(line + "\n")
-        stream.flush()
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone or the disk full: serve on
+            stream.write(line + "\n")
+            stream.flush()
 
 
 class _FromLibraries(logging.Handler):

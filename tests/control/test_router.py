@@ -7,7 +7,7 @@ from support.fake_text import LIMITS, FakeText
 
 from halogend.control.requests import InferenceRequest, RequestError, SamplingChoice
 from halogend.control.router import Router, RouteSettings
-from halogend.wire.messages import Accepted, Delta, Finished, Sampling, TextPrompt
+from halogend.wire.messages import Accepted, Delta, Failure, Finished, Sampling, TextPrompt, Usage
 
 DEFAULTS = Sampling(
     temperature=0.6,
@@ -135,13 +135,16 @@ async def test_a_request_without_a_token_goes_over_at_a_switch_and_one_with_toke
 
 
 async def test_a_request_without_a_token_survives_one_death(serving):
-    router = Router()
+    waiting = asyncio.Event()
+    router = Router(on_waiting=lambda name, count: waiting.set())
     text, _ = await serving(router)
     answer = await router.submit(request())
     reading = asyncio.create_task(collect(answer))
     await text.until_submitted(1)
-    router.hold("m")
     text.die()
+    await waiting.wait()  # nobody has told the router yet
+    assert not router.ready("m")
+    router.hold("m")
     second, _ = await serving(router, number=2)
     (sent,) = await second.until_submitted(1)
     second.accept(sent)
@@ -154,9 +157,15 @@ async def test_the_second_death_is_told(serving):
     router = Router()
     text, _ = await serving(router)
     reading = asyncio.create_task(collect(await router.submit(request())))
-    await text.until_submitted(1)
-    router.hold("m")
-    text.die()
+    (sent,) = await text.until_submitted(1)
+    text.say(
+        Finished(
+            id=sent.id,
+            reason="error",
+            usage=Usage(prompt_tokens=0, completion_tokens=0),
+            failure=Failure(code="engine_died", message="the engine is gone"),
+        )
+    )
     second, _ = await serving(router, number=2)
     await second.until_submitted(1)
     second.die()

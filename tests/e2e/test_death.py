@@ -22,10 +22,13 @@ def two(tmp_path):
         yield daemon.until_serving()
 
 
+LONG_TOKENS = 600
+
+
 async def endless_prompt(client, url):
     """A prompt that this random model answers greedily without ever choosing to stop."""
     for prompt in (f"alpha {number}" for number in range(50)):
-        payload = {"model": "x", "prompt": prompt, "max_tokens": 200, "temperature": 0}
+        payload = {"model": "x", "prompt": prompt, "max_tokens": LONG_TOKENS, "temperature": 0}
         answer = (await client.post(f"{url}/v1/completions", json=payload)).json()
         if answer["choices"][0]["finish_reason"] == "length":
             return prompt
@@ -36,7 +39,7 @@ class Stream:
     """One long stream; `lines` come in as they are sent."""
 
     def __init__(self, client, url, model, prompt):
-        payload = {"model": model, "prompt": prompt, "max_tokens": 1500, "temperature": 0, "stream": True}
+        payload = {"model": model, "prompt": prompt, "max_tokens": LONG_TOKENS, "temperature": 0, "stream": True}
         self.events = []
         self.ended_at = None
         self.began = asyncio.Event()

@@ -1,0 +1,131 @@
+"""The first step of a change: a new generation, ready, beside whatever serves.
+
+Every wait on the way looks whether the load is still wanted: a newer change that needs the same
+generation lets it go on, one that needs another ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from halogend.config.codes import Code
+from halogend.control.generation import Generation
+from halogend.control.house import House
+from halogend.control.plan import Target, mib, with_pool
+from halogend.control.receipts import ModelRecord
+from halogend.control.startup import StartError
+from halogend.control.unit import Unit, first_of
+from halogend.wire.messages import EngineSpec, Failure
+
+_log = structlog.get_logger()
+_ROOM_PATIENCE_S = 5.0  # for a live change of another model that gives memory back
+_TELL_EVERY_S = 1.0
+T = TypeVar("T")
+
+
+class Superseded(Exception):  # noqa: N818  no fault of anybody: a newer document wants something else
+    """The load is no longer wanted; its processes are gone."""
+
+
+async def load(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> Generation:
+    """Raises StartError and Superseded; in both cases the processes are gone."""
+    async with _slot(unit, target, house) as kv_bytes, house.step(record, "load") as step:
+        spec = replace(target.spec, engine=_engine(target, kv_bytes, house))
+        generation = unit.loading = house.make(spec, unit.next_number())
+        holding = replace(target.holding, kv_bytes=kv_bytes)
+        house.enter(generation, holding)
+        house.state(generation, "loading")
+        step.detail.update(generation=generation.number, expected_bytes=holding.total_bytes)
+        telling = asyncio.create_task(_tell_progress(generation))
+        try:
+            await unless_superseded(unit, target, generation.start())
+        except BaseException:
+            house.leave(generation)
+            raise
+        finally:
+            unit.loading = None
+            telling.cancel()
+        await generation.measure()
+        step.detail.update(measured_bytes=generation.measured_bytes)
+        return generation
+
+
+async def unless_superseded(unit: Unit, target: Target, wait: Awaitable[T]) -> T:
+    """The result of `wait`; raises Superseded as soon as a newer change needs another generation.
+    A coroutine is cancelled then, a task of somebody else goes on."""
+    owned = asyncio.iscoroutine(wait)
+    task = asyncio.ensure_future(wait)
+    try:
+        while not task.done():
+            if unit.is_superseded(target):
+                raise Superseded
+            await first_of(asyncio.wait([task]), unit.woken())
+    finally:
+        if owned:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    return task.result()
+
+
+@contextlib.asynccontextmanager
+async def _slot(unit: Unit, target: Target, house: House) -> AsyncIterator[int]:
+    """One load at a time, and only where it fits: KV bytes to start with. Room is waited for outside
+    the slot, so that a slow drain holds nobody else up."""
+    while True:
+        await unless_superseded(unit, target, _until_room(unit, target, house))
+        await unless_superseded(unit, target, house.loads.acquire())
+        if house.fits(target):
+            break
+        house.loads.release()
+    try:
+        yield house.grant(target)
+    finally:
+        house.loads.release()
+
+
+async def _until_room(unit: Unit, target: Target, house: House) -> None:
+    """Waits while memory is on its way back. Raises StartError when it will not come."""
+    deadline = time.monotonic() + _ROOM_PATIENCE_S
+    while not house.fits(target):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 and not house.any_draining():
+            taken = house.ledger.taken_bytes(target.holding.device)
+            message = f"{unit.name} does not fit: {mib(taken)} of {mib(target.budget_bytes)} are taken"
+            raise StartError(Failure(code=Code.OVERLAP_DOES_NOT_FIT, message=message))
+        await first_of(house.ledger.changed.wait(), asyncio.sleep(max(left_s, _TELL_EVERY_S)))
+
+
+def _engine(target: Target, kv_bytes: int, house: House) -> EngineSpec:
+    """The engine as it starts now: its part of the cores, and what there is room for."""
+    threads = house.cores.share(newcomers=1)
+    return msgspec.structs.replace(target.spec.engine, threads=threads, limits=with_pool(target, kv_bytes))
+
+
+async def _tell_progress(generation: Generation) -> None:
+    """One log line a second while it loads: bytes, rate, time left."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(_TELL_EVERY_S)
+        pulse = generation.pulses().get("engine")
+        if pulse is None or not pulse.total:
+            _log.info("model_starting", model=generation.model, generation=generation.number)
+            began = time.monotonic()
+            continue
+        rate = pulse.done / max(1e-3, time.monotonic() - began)
+        _log.info(
+            "model_loading",
+            model=generation.model,
+            generation=generation.number,
+            stage=pulse.stage,
+            loaded=f"{mib(pulse.done)} of {mib(pulse.total)}",
+            rate=f"{mib(int(rate))}/s",
+            left_s=round((pulse.total - pulse.done) / rate) if rate else None,
+        )

@@ -1,0 +1,66 @@
+"""The end of a generation: drain, honest ends, exit, bytes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from halogend.control.generation import Generation
+from halogend.control.house import House, ledger_name
+from halogend.control.receipts import ModelRecord
+from halogend.control.unit import Unit
+
+_log = structlog.get_logger()
+_DRAIN_LEAST_S, _DRAIN_MOST_S, _DRAIN_FACTOR = 30.0, 900.0, 1.5
+
+
+async def reclaim(unit: Unit, old: Generation, house: House, record: ModelRecord | None, limit_s: float) -> None:
+    """Drains the old generation up to the deadline, ends what is left honestly, and takes its
+    memory back: done when both processes have exited."""
+    unit.draining.append(old)
+    try:
+        await _drain(unit, old, house, record, limit_s)
+        await _end(old, house, record)
+    finally:
+        unit.draining.remove(old)
+    house.router.forget_old_names(unit.name)
+    for each in house.units.values():
+        each.poke()
+    _log.info("generation_reclaimed", model=unit.name, generation=old.number, returned_bytes=old.measured_bytes)
+
+
+async def _drain(unit: Unit, old: Generation, house: House, record: ModelRecord | None, limit_s: float) -> None:
+    house.state(old, "draining")
+    async with house.step(record, "drain") as step:
+        step.detail.update(generation=old.number, limit_s=limit_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                await old.drained()
+        except TimeoutError:
+            left = list(old.leases)
+            step.detail.update(ended=len(left))
+            what = "replaced" if unit.is_wanted else "removed"
+            message = f"{unit.name} was {what}, and its drain_timeout_s of {limit_s:g} s is over"
+            for lease in left:
+                lease.end("draining", message)
+
+
+async def _end(old: Generation, house: House, record: ModelRecord | None) -> None:
+    async with house.step(record, "reclaim") as step:
+        statuses = await old.stop()
+        expected = house.ledger.holding(ledger_name(old))
+        house.leave(old)
+        step.detail.update(
+            exit_statuses=statuses,
+            expected_bytes=0 if expected is None else expected.total_bytes,
+            returned_bytes=old.measured_bytes,
+        )
+
+
+def drain_limit_s(unit: Unit, house: House) -> float:
+    """`auto`: 1.5 times the p99 of a full request, between 30 and 900 s."""
+    stated = "auto" if unit.active is None else unit.active.config.reload.drain_timeout_s
+    if stated != "auto":
+        return float(stated)
+    return min(_DRAIN_MOST_S, max(_DRAIN_LEAST_S, _DRAIN_FACTOR * house.router.request_p99_s(unit.name)))
