@@ -121,6 +121,18 @@ def test_short_sequences_do_not_pay_for_a_long_one() -> None:
     assert group_by_length([], shape, None) == []
 
 
+def test_contexts_are_gathered_in_bounded_parts() -> None:
+    """Three sequences of 85 blocks, 32,768 values each, are just within the bound; a longer one goes alone."""
+    shape = AttentionShape(8, 8, 128, 0.1, 16)
+    positions = 85 * 16
+    spans = [Span(row, 1, positions - 1, []) for row in range(8)]
+    assert [len(group) for group in group_by_length(spans, shape, None)] == [3, 3, 2]
+    assert [len(group) for group in group_by_length([Span(0, 1, 20 * positions, []), *spans[1:3]], shape, None)] == [
+        1,
+        2,
+    ]
+
+
 def test_decoding_alone_or_beside_others_gives_the_same_bits() -> None:
     case = make_case((9, 3, 64), [(70, 1), (13, 1), (33, 1), (16, 1)], torch.bfloat16, 3)
     together = attend(case, None, "cpu")

@@ -21,6 +21,9 @@ from halogen_kernels.seam import AttentionShape, Span, Workspace
 
 # A group costs about as much by existing as this many padding blocks cost in it, measured.
 _GROUP_BLOCKS = 24
+# A group's gathered context: bounds the scratch memory, and what is gathered is still in the cache when it
+# is used. One sequence may exceed it.
+_GROUP_VALUES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +67,17 @@ def plan_attention(
 
 
 def group_by_length(spans: Sequence[Span], shape: AttentionShape, window: int | None) -> list[list[Span]]:
-    """Spans of one row, longest first in groups whose padding costs less than another group would."""
+    """Spans of one row, longest first in groups whose padding costs less than another group would and
+    whose context is not too large to be gathered at once."""
     if not spans:
         return []
     sizes = {span.row: _block_count(span, shape, window) for span in spans}
     groups: list[list[Span]] = []
+    most_blocks = _GROUP_VALUES // (shape.block_tokens * shape.kv_width)
     longest, padding = 0, 0
     for span in sorted(spans, key=lambda span: -sizes[span.row]):
         padding += longest - sizes[span.row]
-        if not groups or padding > _GROUP_BLOCKS:
+        if not groups or padding > _GROUP_BLOCKS or (len(groups[-1]) + 1) * longest > most_blocks:
             groups.append([])
             longest, padding = sizes[span.row], 0
         groups[-1].append(span)
