@@ -9,6 +9,7 @@ from halogend.engine.batch import make_batch
 from halogend.engine.kvcache import KvCache
 from halogend.engine.models.decoder import Decoder
 from halogend.engine.progress import Progress
+from halogend.engine.threads import StepThreads
 from halogend.sched.step import StepPlan
 
 
@@ -19,6 +20,7 @@ class ModelRunner:
         self._model = model
         self._cache = cache
         self._progress = progress
+        self._threads = StepThreads(model.matrix_bytes)
 
     @property
     def vocab(self) -> int:
@@ -33,12 +35,16 @@ class ModelRunner:
         batch = make_batch(plan, slot_tokens)
         if batch.fresh_blocks:
             self._cache.clear(batch.fresh_blocks)
+        self._threads.use_for_layers(len(batch.tokens))
+        residual = self._model.run_layers(batch, self._cache, self._progress.bump)
+        self._threads.use_all()
         logits = torch.empty(len(batch.sampled), self.vocab)
-        self._model.forward(batch, self._cache, logits, self._progress.bump)
+        if len(logits):
+            self._model.write_logits(residual, logits)
         return logits
 
     def resize_pool(self, blocks: int) -> None:
         self._cache.resize(blocks)
 
     def set_threads(self, threads: int) -> None:
-        torch.set_num_threads(threads)
+        self._threads.set(threads)

@@ -14,7 +14,14 @@ from halogend.checkpoint.geometry import Geometry
 from halogend.engine.batch import Batch
 from halogend.engine.kvcache import KvCache
 from halogend.engine.models import gemma3, llama
-from halogend.engine.models.layers import LayerRecipe, LayerWeights, Rotary, StepTensors, TensorSource
+from halogend.engine.models.layers import (
+    MATRICES_PER_LAYER,
+    LayerRecipe,
+    LayerWeights,
+    Rotary,
+    StepTensors,
+    TensorSource,
+)
 from halogend.engine.models.names import LayerNames
 from halogend.sched.blocks import BLOCK_TOKENS
 
@@ -46,10 +53,16 @@ class Decoder:
         self._rotaries = rotaries
         self._workspace = Workspace()
 
+    @property
+    def matrix_bytes(self) -> float:
+        """Mean size of a layer's matrices."""
+        layers = self._weights.layers
+        return sum(layer.nbytes for layer in layers) / (MATRICES_PER_LAYER * len(layers))
+
     @torch.inference_mode()
-    def forward(self, batch: Batch, cache: KvCache, out: Tensor, bump: Callable[[], None]) -> None:
-        """Writes the step's K and V into `cache` and the logits of `batch.sampled` into `out`, float32
-        [s, vocab]. `bump` is called after each layer."""
+    def run_layers(self, batch: Batch, cache: KvCache, bump: Callable[[], None]) -> Tensor:
+        """Writes the step's K and V into `cache`; the residual of `batch.sampled`, float32 [s, hidden].
+        `bump` is called after each layer."""
         kinds = self._step_tensors(batch, cache)
         residual = self._weights.embed(batch.tokens)
         if self.geometry.embedding_scale != 1.0:
@@ -57,10 +70,13 @@ class Decoder:
         for index, layer in enumerate(self._weights.layers):
             self._recipe.run(layer, residual, cache.layers[index], kinds[self.geometry.global_layers[index]])
             bump()
-        if len(batch.sampled):
-            chosen = residual.index_select(0, batch.sampled)
-            chosen = self._recipe.kernels.rms_norm(chosen, self._weights.norm, self._recipe.dtype)
-            self._recipe.kernels.logits(chosen, self._weights.output, out)
+        return residual.index_select(0, batch.sampled)
+
+    @torch.inference_mode()
+    def write_logits(self, residual: Tensor, out: Tensor) -> None:
+        """The logits of at least one row into `out`, float32 [s, vocab]."""
+        normed = self._recipe.kernels.rms_norm(residual, self._weights.norm, self._recipe.dtype)
+        self._recipe.kernels.logits(normed, self._weights.output, out)
 
     def _step_tensors(self, batch: Batch, cache: KvCache) -> dict[bool, StepTensors]:
         """For each kind of layer the model has: True global, False with the window."""

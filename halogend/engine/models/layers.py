@@ -52,6 +52,9 @@ class Rotary:
         return torch.polar(torch.ones_like(angles), angles).to(torch.complex64).unsqueeze(1)
 
 
+MATRICES_PER_LAYER = 5
+
+
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
     """`qkv` holds the heads of Q, then K, then V; `qk_norm` one row for each head of Q and K."""
