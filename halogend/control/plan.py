@@ -127,7 +127,7 @@ def _target(resolved: Resolved, room: Room, machine: Machine, shared: bool) -> T
     most = _pool_bytes(limits.max_model_len * config.max_batch, token_bytes)
     wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
     kv_bytes = max(floor, min(most, wanted))
-    engine = _engine_spec(resolved, kv_bytes, max(kv_bytes, room.reserve_bytes), machine.cores)
+    engine = _engine_spec(resolved, limits, kv_bytes, max(kv_bytes, room.reserve_bytes), machine.cores)
     text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
     spec = GenerationSpec(
         model=config.name,
@@ -164,7 +164,7 @@ def _limits(resolved: Resolved) -> Limits:
     )
 
 
-def _engine_spec(resolved: Resolved, kv_bytes: int, reserve_bytes: int, cores: int) -> EngineSpec:
+def _engine_spec(resolved: Resolved, limits: Limits, kv_bytes: int, reserve_bytes: int, cores: int) -> EngineSpec:
     config = resolved.config
     return EngineSpec(
         path=config.model,
@@ -178,6 +178,7 @@ def _engine_spec(resolved: Resolved, kv_bytes: int, reserve_bytes: int, cores: i
         threads=cores,
         load_threads=0 if config.load_thread_num == "auto" else config.load_thread_num,
         limits=EngineLimits(
+            max_model_len=limits.max_model_len,
             max_batch=config.max_batch,
             max_queue=config.max_queue,
             queue_timeout_s=config.queue_timeout_ms / 1000,

@@ -30,25 +30,35 @@ def pool_blocks(limits: EngineLimits, loaded: Loaded) -> int:
     return limits.pool_bytes // loaded.block_bytes
 
 
-def check_limits(limits: EngineLimits, loaded: Loaded, max_model_len: int) -> Failure | None:
-    """Why these limits cannot be taken live, or None."""
+def check_limits(limits: EngineLimits, loaded: Loaded, context_tokens: int, promised_blocks: int) -> Failure | None:
+    """Why these limits cannot be taken live, or None. `context_tokens` is what the checkpoint was made
+    for, `promised_blocks` the most that a request taken already may need."""
+    reason = _obstacle(limits, loaded, context_tokens, promised_blocks)
+    return None if reason is None else Failure(code=LIVE_UPDATE_REFUSED, message=reason)
+
+
+def _obstacle(limits: EngineLimits, loaded: Loaded, context_tokens: int, promised_blocks: int) -> str | None:
     try:
         sched_limits(limits)
     except ValueError as error:
-        return Failure(code=LIVE_UPDATE_REFUSED, message=f"the engine cannot run with this: {error}")
-    blocks = pool_blocks(limits, loaded)
+        return f"the engine cannot run with this: {error}"
+    longest = limits.max_model_len
+    if not 1 <= longest <= context_tokens:
+        return f"max_model_len {longest} is not from 1 to the model's own {context_tokens} tokens"
+    blocks, block_bytes = pool_blocks(limits, loaded), loaded.block_bytes
+    pool = f"a KV pool of {limits.pool_bytes} bytes"
     if blocks > loaded.reserve_blocks:
-        return Failure(
-            code=LIVE_UPDATE_REFUSED,
-            message=f"a KV pool of {limits.pool_bytes} bytes is more than the"
-            f" {loaded.reserve_blocks * loaded.block_bytes} bytes that were reserved at the start;"
-            " it needs a new generation",
-        )
-    least = blocks_for(max_model_len - 1) + 1  # the last token is never computed; block 0 is padding
+        reserved = loaded.reserve_blocks * block_bytes
+        return f"{pool} is more than the {reserved} bytes that were reserved at the start; it needs a new generation"
+    least = blocks_for(longest - 1) + 1  # the last token is never computed; block 0 is padding
     if blocks < least:
-        return Failure(
-            code=LIVE_UPDATE_REFUSED,
-            message=f"a KV pool of {limits.pool_bytes} bytes does not hold one request of {max_model_len} tokens"
-            f" ({least * loaded.block_bytes} bytes); raise it or lower max_model_len",
+        return (
+            f"{pool} does not hold one request of {longest} tokens ({least * block_bytes} bytes);"
+            " raise it or lower max_model_len"
+        )
+    if blocks < promised_blocks + 1:
+        return (
+            f"{pool} does not hold a request that was accepted already and may need"
+            f" {(promised_blocks + 1) * block_bytes} bytes; try again when it has ended"
         )
     return None

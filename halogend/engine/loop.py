@@ -19,7 +19,7 @@ from halogend.engine.meter import StepMeter
 from halogend.engine.progress import Progress
 from halogend.sched.blocks import BlockPool
 from halogend.sched.errors import InvariantError
-from halogend.sched.request import End, Events, Request
+from halogend.sched.request import End, Events, Refusal, Request
 from halogend.sched.scheduler import Scheduler
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
 from halogend.wire.messages import (
@@ -77,7 +77,7 @@ class EngineLoop:
     ) -> None:
         self._channels = channels
         self._loaded = loaded
-        self._max_model_len = spec.max_model_len
+        self._context_tokens = spec.max_model_len
         self._progress = progress
         self._clock = clock
         self._scheduler = Scheduler(sched_limits(spec.limits), BlockPool(loaded.reserve_blocks, loaded.block_count))
@@ -159,11 +159,18 @@ class EngineLoop:
         except ValueError as error:
             self._refuse(message.id, ENGINE_ERROR, str(error))
             return
-        refusal = self._scheduler.add(request, self._clock())
+        refusal = self._refusal_ahead(request) or self._scheduler.add(request, self._clock())
         if refusal is not None:
             self._refuse(message.id, refusal.code, refusal.message)
             return
         self._executor.begin(message.id, message.sampling, message.prompt_ids)
+
+    def _refusal_ahead(self, request: Request) -> Refusal | None:
+        """Of a request that would not fit any more once what is prepared is committed."""
+        least = min((pool_blocks(limits, self._loaded) for limits in self._prepared.values()), default=None)
+        if least is None or request.blocks_at_most < least:
+            return None
+        return Refusal("kv_too_small", "the KV pool is about to be made smaller than this request needs")
 
     def _refuse(self, request_id: int, code: str, message: str) -> None:
         self._refused.append(Ended(id=request_id, reason="error", failure=Failure(code=code, message=message)))
@@ -175,16 +182,19 @@ class EngineLoop:
             case SetThreads():
                 self._loaded.runner.set_threads(message.threads)
             case PrepareEngine():
-                failure = check_limits(message.limits, self._loaded, self._max_model_len)
-                if failure is None:
-                    self._prepared[message.update] = message.limits
-                self._channels.control.send(Prepared(update=message.update, failure=failure))
+                self._prepare(message)
             case Commit():
                 self._commit(message.update)
             case Discard():
                 self._prepared.pop(message.update, None)
             case _:
                 raise InvariantError(f"a {type(message).__name__} does not belong on an engine's control channel")
+
+    def _prepare(self, message: PrepareEngine) -> None:
+        failure = check_limits(message.limits, self._loaded, self._context_tokens, self._scheduler.blocks_promised)
+        if failure is None:
+            self._prepared[message.update] = message.limits
+        self._channels.control.send(Prepared(update=message.update, failure=failure))
 
     def _commit(self, update: int) -> None:
         limits = self._prepared.pop(update, None)

@@ -15,45 +15,18 @@ that has ended meanwhile is dropped.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
+from halogend.sched.draft import Draft, InFlight, take_item
 from halogend.sched.errors import InvariantError
 from halogend.sched.limits import SchedLimits
 from halogend.sched.queue import WaitingQueue
 from halogend.sched.request import End, Events, Refusal, Request, Sequence
 from halogend.sched.running import RunningSet
+from halogend.sched.stats import SchedStats
 from halogend.sched.step import StepItem, StepPlan, StepResult
 
 _MAX_IN_FLIGHT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class SchedStats:
-    """A snapshot; the last three only grow. `prompt_tokens` counts a prompt once, however often
-    it is recomputed."""
-
-    running: int
-    waiting: int
-    blocks_total: int
-    blocks_used: int
-    preemptions: int
-    prompt_tokens: int
-    generated_tokens: int
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A step being planned: how many positions of whom, and what is left of the budget."""
-
-    budget: int
-    counts: dict[Sequence, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _InFlight:
-    number: int
-    rows: tuple[tuple[Sequence, bool], ...]  # (who, whether it samples)
 
 
 class Scheduler:
@@ -66,7 +39,7 @@ class Scheduler:
         self._queue = WaitingQueue()
         self._running = RunningSet()
         self._sequences: dict[int, Sequence] = {}
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[InFlight] = deque()
         self._arrivals = 0
         self._steps = 0
         self._preemptions = 0
@@ -182,6 +155,11 @@ class Scheduler:
     def has_requests(self) -> bool:
         return bool(self._sequences)
 
+    @property
+    def blocks_promised(self) -> int:
+        """The most blocks that any one request needs that was taken: a pool of fewer cannot finish it."""
+        return max((s.request.blocks_at_most for s in self._sequences.values()), default=0)
+
     def take_queue_waits(self) -> tuple[float, ...]:
         """How long each request waited that was admitted since the last call, in seconds."""
         waits = tuple(self._queue_waits)
@@ -199,11 +177,11 @@ class Scheduler:
 
     # --- planning ---------------------------------------------------------------------------------
 
-    def _place_running(self) -> _Draft:
+    def _place_running(self) -> Draft:
         behind = [(s.ahead, s) for s in self._running]
         decodes = [s for ahead, s in behind if ahead == 1]
         # Decodes never eat the whole budget: a prompt always moves by a block.
-        draft = _Draft(budget=max(self._limits.step_tokens, len(decodes) + BLOCK_TOKENS))
+        draft = Draft(budget=max(self._limits.step_tokens, len(decodes) + BLOCK_TOKENS))
         for sequence in decodes:
             if sequence.slot >= 0:
                 self._place(draft, sequence, 1)
@@ -212,7 +190,7 @@ class Scheduler:
                 self._place(draft, sequence, ahead)
         return draft
 
-    def _admit(self, draft: _Draft, now: float) -> None:
+    def _admit(self, draft: Draft, now: float) -> None:
         while (sequence := self._queue.head) and len(self._running) < self._limits.max_batch and draft.budget > 0:
             # A token on its way is named by a slot that a preempted request no longer has.
             if sequence.pending or (self._running and not self._has_room(sequence)):
@@ -224,7 +202,7 @@ class Scheduler:
                 self._queue_waits.append(now - sequence.arrived_s)
             self._place(draft, sequence, sequence.ahead)
 
-    def _place(self, draft: _Draft, sequence: Sequence, count: int) -> None:
+    def _place(self, draft: Draft, sequence: Sequence, count: int) -> None:
         """Puts up to `count` positions into the step; none if only older requests could make room."""
         count = min(count, draft.budget, self._limits.prefill_chunk_tokens or count)
         while True:
@@ -249,29 +227,17 @@ class Scheduler:
         promised = sum(max(0, s.blocks_wanted - len(s.blocks)) for s in self._running)
         return sequence.blocks_wanted <= self._pool.free_count - promised
 
-    def _commit(self, draft: _Draft) -> StepPlan:
+    def _commit(self, draft: Draft) -> StepPlan:
         items = tuple(self._item(sequence, count) for sequence, count in draft.counts.items())
         plan = StepPlan(number=self._steps, items=items)
         rows = tuple((s, item.samples) for s, item in zip(draft.counts, items, strict=True))
-        self._in_flight.append(_InFlight(plan.number, rows))
+        self._in_flight.append(InFlight(plan.number, rows))
         self._steps += 1
         return plan
 
     def _item(self, sequence: Sequence, count: int) -> StepItem:
-        start, end, known = sequence.computed, sequence.computed + count, len(sequence.tokens)
-        samples = end == known + sequence.pending
-        item = StepItem(
-            id=sequence.request.id,
-            slot=sequence.slot,
-            start=start,
-            tokens=tuple(sequence.tokens[start:end]),
-            from_slot=end > known,
-            blocks=sequence.blocks,
-            samples=samples,
-        )
-        sequence.computed = end
-        sequence.pending += samples
-        fresh = min(end, len(sequence.request.prompt)) - sequence.prompt_counted
+        item = take_item(sequence, count)
+        fresh = min(sequence.computed, len(sequence.request.prompt)) - sequence.prompt_counted
         if fresh > 0:
             sequence.prompt_counted += fresh
             self._prompt_tokens += fresh

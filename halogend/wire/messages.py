@@ -90,8 +90,10 @@ class Limits(Part, frozen=True, kw_only=True):
 
 
 class EngineLimits(Part, frozen=True, kw_only=True):
-    """What the scheduler may be told while it runs. `pool_bytes` is the KV pool's limit."""
+    """What the scheduler may be told while it runs. `max_model_len` bounds prompt plus completion
+    of a request, `pool_bytes` is the KV pool's limit: it must hold one such request."""
 
+    max_model_len: int
     max_batch: int
     max_queue: int
     queue_timeout_s: float
@@ -101,7 +103,8 @@ class EngineLimits(Part, frozen=True, kw_only=True):
 
 
 class EngineSpec(Part, frozen=True, kw_only=True):
-    """A generation's engine, frozen before its process starts.
+    """A generation's engine, frozen before its process starts. `max_model_len` is the checkpoint's own
+    context, the most that `limits.max_model_len` can be.
 
     `pool_reserve_bytes` is the address range reserved for the KV pool: `limits.pool_bytes` may be
     raised up to it without a restart. `threads` are intra-operator threads.

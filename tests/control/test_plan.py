@@ -182,3 +182,11 @@ def test_models_of_a_device_share_the_default_ratio(world):
     budget = 5 * GIB // 2 - sum(each.holding.weights_bytes + each.holding.working_bytes for each in both.values())
     assert both["x"].holding.kv_bytes == both["y"].holding.kv_bytes == int(budget * 0.375)
     assert alone["x"].holding.kv_bytes > both["x"].holding.kv_bytes
+
+
+def test_the_engine_hears_the_document_s_limit_and_the_checkpoint_s(world):
+    (short,) = targets_of(world, BASE | {"max_model_len": 100}).values()
+    (whole,) = targets_of(world, BASE).values()
+    assert short.spec.engine.limits.max_model_len == short.spec.text.limits.max_model_len == 100
+    assert short.spec.engine.max_model_len == whole.spec.engine.max_model_len == whole.spec.engine.limits.max_model_len
+    assert whole.spec.engine.max_model_len > 100

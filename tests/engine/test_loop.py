@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.counting_runner import NOT_A_NUMBER, POISON, VOCAB, CountingRunner, generate, make_loaded
-from support.engine_client import EngineClient, make_engine_limits, make_generate
+from support.engine_client import PATIENCE_S, EngineClient, make_engine_limits, make_generate
 from support.engine_driver import engine_spec
 
 from halogend.engine.execute import EngineBrokenError
@@ -30,6 +30,7 @@ from halogend.wire.messages import (
     Stop,
 )
 
+SHORT = {"max_model_len": 64}
 LARGE_POOL = {"reserve_blocks": 2048, "pool_bytes": 2048 * 64}
 
 
@@ -50,7 +51,7 @@ class Engine:
     now: float = 0.0
 
     def join(self) -> BaseException | None:
-        self.thread.join(timeout=30)
+        self.thread.join(timeout=PATIENCE_S)
         assert not self.thread.is_alive()
         return self.outcome[0]
 
@@ -62,12 +63,12 @@ StartEngine = Callable[..., Engine]
 def start_engine() -> Iterator[StartEngine]:
     engines: list[Engine] = []
 
-    def start(*, reserve_blocks: int = 64, max_model_len: int = 128, **limits: float) -> Engine:
+    def start(*, reserve_blocks: int = 64, context_tokens: int = 40_000, **limits: float) -> Engine:
         wanted: EngineLimits = make_engine_limits(**limits)
         runner = CountingRunner(reserve_blocks)
         blocks = wanted.pool_bytes // runner.block_bytes
         loaded = make_loaded(runner, block_count=blocks, reserve_blocks=reserve_blocks)
-        spec = engine_spec(Path("unused"), limits=wanted, max_model_len=max_model_len)
+        spec = engine_spec(Path("unused"), limits=wanted, max_model_len=context_tokens)
         our_control, their_control = channel_pair()
         our_data, their_data = channel_pair()
         engine = Engine(EngineClient(our_control, our_data), runner, Progress())
@@ -91,11 +92,20 @@ def start_engine() -> Iterator[StartEngine]:
 
     yield start
     for engine in engines:
+        engine.runner.release()
         if engine.thread.is_alive():
             engine.client.control.send(Stop())
         engine.join()
         engine.client.control.close()
         engine.client.data.close()
+
+
+@contextmanager
+def at_once(engine: Engine) -> Iterator[None]:
+    """What is sent within the block is there before the loop's next but one step, however slow we are."""
+    engine.runner.hold()
+    yield
+    engine.runner.release()
 
 
 @contextmanager
@@ -111,8 +121,9 @@ def endless(engine: Engine, id_: int) -> Iterator[None]:
 def test_tokens_of_many_at_once_are_those_of_each_alone(start_engine: StartEngine) -> None:
     engine = start_engine()
     prompts = {number: tuple((number + i) % 50 for i in range(1 + number * 9)) for number in range(12)}
-    for number, prompt in prompts.items():
-        engine.client.data.send(make_generate(number, prompt, 10))
+    with at_once(engine):
+        for number, prompt in prompts.items():
+            engine.client.data.send(make_generate(number, prompt, 10))
     engine.client.until_ended(*prompts)
     assert engine.client.tokens == {number: generate(prompt, 10) for number, prompt in prompts.items()}
     assert {end.reason for end in engine.client.ended.values()} == {"length"}
@@ -120,8 +131,9 @@ def test_tokens_of_many_at_once_are_those_of_each_alone(start_engine: StartEngin
 
 def test_one_frame_a_step_for_the_whole_batch(start_engine: StartEngine) -> None:
     engine = start_engine()
-    for number in range(8):
-        engine.client.data.send(make_generate(number, (number,), 20))
+    with at_once(engine):
+        for number in range(8):
+            engine.client.data.send(make_generate(number, (number,), 20))
     engine.client.until_ended(*range(8))
     assert len(engine.client.frames) == len(engine.runner.plans)
     assert max(len(frame.sampled) for frame in engine.client.frames) > 1
@@ -143,8 +155,9 @@ def _fields(message: object) -> dict[str, object]:
 
 def test_preemption_changes_no_token(start_engine: StartEngine) -> None:
     engine = start_engine(pool_bytes=10 * 64, max_model_len=100)
-    for number in range(4):
-        engine.client.data.send(make_generate(number, (number, 3), 90))
+    with at_once(engine):
+        for number in range(4):
+            engine.client.data.send(make_generate(number, (number, 3), 90))
     engine.client.until_ended(*range(4))
     assert engine.client.tokens == {number: generate((number, 3), 90) for number in range(4)}
     starts = [item for plan in engine.runner.plans for item in plan.items if item.start == 0]
@@ -155,8 +168,10 @@ def test_same_seed_same_tokens_alone_and_in_a_batch(start_engine: StartEngine) -
     engine = start_engine()
     engine.client.data.send(make_generate(0, (1, 2), 30, temperature=5.0, seed=7))
     engine.client.until_ended(0)
-    for number in (1, 2, 3):
-        engine.client.data.send(make_generate(number, (1, 2), 30, temperature=5.0, seed=7 if number == 2 else number))
+    with at_once(engine):
+        for number in (1, 2, 3):
+            seed = 7 if number == 2 else number
+            engine.client.data.send(make_generate(number, (1, 2), 30, temperature=5.0, seed=seed))
     engine.client.until_ended(1, 2, 3)
     assert engine.client.tokens[2] == engine.client.tokens[0]
     assert engine.client.tokens[1] != engine.client.tokens[0]
@@ -165,7 +180,7 @@ def test_same_seed_same_tokens_alone_and_in_a_batch(start_engine: StartEngine) -
 def test_an_aborted_request_is_gone_and_says_nothing_more(start_engine: StartEngine) -> None:
     engine = start_engine(max_batch=2, **LARGE_POOL)
     with endless(engine, 1):
-        engine.client.data.send(make_generate(2, (2,), 1000))
+        engine.client.data.send(make_generate(2, (2,), 30_000))
         while 2 not in engine.client.tokens:
             engine.client.receive()
         engine.client.data.send(make_generate(3, (3,), 5))
@@ -199,14 +214,17 @@ def test_refusals_come_as_ends(start_engine: StartEngine) -> None:
 
 def test_time_limits(start_engine: StartEngine) -> None:
     engine = start_engine(max_batch=1, queue_timeout_s=5, request_timeout_s=20)
+    engine.runner.hold(passes=2)
     engine.client.data.send(make_generate(1, (1,), 1000))
     engine.client.data.send(make_generate(2, (1,), 5))
-    while 1 not in engine.client.tokens:
+    while len(engine.client.tokens.get(1, ())) < 2:  # both are taken in: the third pass is held
         engine.client.receive()
     engine.now = 5.0
+    engine.runner.hold(passes=1)
     engine.client.until_ended(2)
     assert engine.client.ended[2].failure.code == "queue_timeout"
     engine.now = 20.0
+    engine.runner.release()
     engine.client.until_ended(1)
     assert engine.client.ended[1].failure.code == "request_timeout"
     assert engine.client.tokens[1] == generate((1,), len(engine.client.tokens[1]))
@@ -217,8 +235,9 @@ def test_one_failing_request_harms_no_other(start_engine: StartEngine, bad: int,
     """A9: the guilty one fails alone, the others finish with the tokens they would have had."""
     engine = start_engine()
     prompts = {1: (1, 2, 3), 2: (4, bad), 3: (5, 6), 4: (7,)}
-    for number, prompt in prompts.items():
-        engine.client.data.send(make_generate(number, prompt, 30))
+    with at_once(engine):
+        for number, prompt in prompts.items():
+            engine.client.data.send(make_generate(number, prompt, 30))
     engine.client.until_ended(*prompts)
     assert engine.client.ended[2].failure.code == code
     for number in (1, 3, 4):
@@ -228,8 +247,9 @@ def test_one_failing_request_harms_no_other(start_engine: StartEngine, bad: int,
 
 def test_odd_sampling_parameters_fail_their_request_alone(start_engine: StartEngine) -> None:
     engine = start_engine()
-    engine.client.data.send(make_generate(1, (1, 2), 30))
-    engine.client.data.send(make_generate(2, (3, 4), 30, temperature=float("nan")))
+    with at_once(engine):
+        engine.client.data.send(make_generate(1, (1, 2), 30))
+        engine.client.data.send(make_generate(2, (3, 4), 30, temperature=float("nan")))
     engine.client.until_ended(1, 2)
     assert engine.client.ended[2].failure.code in {"engine_error", "numeric_error"}
     assert engine.client.tokens[1] == generate((1, 2), 30)
@@ -310,8 +330,9 @@ def commit(engine: Engine, update: int, **limits: float) -> None:
 def test_a_smaller_batch_takes_effect_live(start_engine: StartEngine) -> None:
     engine = start_engine(max_batch=8)
     commit(engine, 1, max_batch=1)
-    for number in range(4):
-        engine.client.data.send(make_generate(number, (number,), 20))
+    with at_once(engine):
+        for number in range(4):
+            engine.client.data.send(make_generate(number, (number,), 20))
     engine.client.until_ended(*range(4))
     assert max(len(plan.items) for plan in engine.runner.plans) == 1
 
@@ -319,8 +340,9 @@ def test_a_smaller_batch_takes_effect_live(start_engine: StartEngine) -> None:
 def test_a_larger_batch_takes_effect_live(start_engine: StartEngine) -> None:
     engine = start_engine(max_batch=1)
     commit(engine, 1, max_batch=4)
-    for number in range(4):
-        engine.client.data.send(make_generate(number, (number,), 20))
+    with at_once(engine):
+        for number in range(4):
+            engine.client.data.send(make_generate(number, (number,), 20))
     engine.client.until_ended(*range(4))
     assert max(len(plan.items) for plan in engine.runner.plans) == 4
     assert engine.client.tokens == {number: generate((number,), 20) for number in range(4)}
@@ -331,8 +353,9 @@ def test_what_was_prepared_and_discarded_has_no_effect(start_engine: StartEngine
     assert ask(engine, 1, max_batch=1).failure is None
     engine.client.control.send(Discard(update=1))
     assert ask(engine, 2).failure is None
-    for number in range(4):
-        engine.client.data.send(make_generate(number, (number,), 20))
+    with at_once(engine):
+        for number in range(4):
+            engine.client.data.send(make_generate(number, (number,), 20))
     engine.client.until_ended(*range(4))
     assert max(len(plan.items) for plan in engine.runner.plans) == 4
     engine.client.control.send(Commit(update=1))
@@ -341,14 +364,19 @@ def test_what_was_prepared_and_discarded_has_no_effect(start_engine: StartEngine
 
 def test_the_pool_shrinks_and_grows_under_running_requests(start_engine: StartEngine) -> None:
     engine = start_engine(pool_bytes=40 * 64, reserve_blocks=64, max_model_len=100)
-    for number in range(6):
-        engine.client.data.send(make_generate(number, (number, 3), 90))
-    while len(engine.client.tokens) < 6:
-        engine.client.receive()
-    for update, blocks in enumerate((9, 64, 12), start=1):
-        commit(engine, update, pool_bytes=blocks * 64)
+    with at_once(engine):
+        for number in range(6):
+            engine.client.data.send(make_generate(number, (number, 3), 90))
+        for update, blocks in enumerate((9, 64, 12), start=1):
+            engine.runner.hold(passes=10)
+            while len(engine.client.frames) < update * 10:
+                engine.client.receive()
+            limits = make_engine_limits(pool_bytes=blocks * 64, max_model_len=100)
+            engine.client.control.send(PrepareEngine(update=update, limits=limits))
+            engine.client.control.send(Commit(update=update))
     engine.client.until_ended(*range(6))
     assert engine.runner.pool_sizes == [9, 64, 12]
+    assert len(engine.client.frames) > 90  # nobody had ended by then, and someone was preempted
     assert engine.client.tokens == {number: generate((number, 3), 90) for number in range(6)}
 
 
@@ -357,15 +385,60 @@ def test_the_pool_shrinks_and_grows_under_running_requests(start_engine: StartEn
     [
         ({"pool_bytes": 65 * 64}, "reserved at the start"),
         ({"pool_bytes": 8 * 64}, "one request of 128 tokens"),
+        ({"max_model_len": 513}, "own 512 tokens"),
         ({"max_batch": 0}, "max_batch"),
     ],
 )
 def test_limits_that_cannot_be_taken_live(start_engine: StartEngine, limits: dict[str, float], words: str) -> None:
-    engine = start_engine(reserve_blocks=64, max_model_len=128)
+    engine = start_engine(reserve_blocks=64, context_tokens=512)
     failure = ask(engine, 1, **limits).failure
     assert failure.code == "HRT-1015"
     assert words in failure.message
     assert ask(engine, 2, pool_bytes=9 * 64).failure is None  # exactly one request of 128 tokens
+
+
+def test_a_pool_for_the_document_s_limit_not_the_checkpoint_s(start_engine: StartEngine) -> None:
+    """A model of 8192 tokens that is served with 64 needs a pool for 64; who raises that needs more."""
+    engine = start_engine(context_tokens=8192, pool_bytes=5 * 64, max_model_len=64)
+    commit(engine, 1, pool_bytes=5 * 64, max_model_len=64, max_batch=2)
+    refused = ask(engine, 2, pool_bytes=5 * 64, max_model_len=66).failure
+    assert "one request of 66 tokens" in refused.message
+
+
+def test_a_pool_that_could_not_finish_what_was_accepted_is_refused(start_engine: StartEngine) -> None:
+    engine = start_engine(**LARGE_POOL)
+    with at_once(engine):
+        engine.runner.hold(passes=1)
+        engine.client.data.send(make_generate(1, (1, 2), 100))  # 7 blocks at most
+        while 1 not in engine.client.tokens:
+            engine.client.receive()
+        engine.client.control.send(PrepareEngine(update=1, limits=make_engine_limits(pool_bytes=7 * 64, **SHORT)))
+        engine.client.control.send(PrepareEngine(update=2, limits=make_engine_limits(pool_bytes=8 * 64, **SHORT)))
+        engine.client.control.send(Commit(update=2))
+    refused, taken = engine.client.until_told(Prepared), engine.client.until_told(Prepared)
+    assert (refused.update, taken.update, taken.failure) == (1, 2, None)
+    assert "accepted already" in refused.failure.message
+    engine.client.until_ended(1)
+    assert engine.client.tokens[1] == generate((1, 2), 100)
+    assert ask(engine, 3, pool_bytes=7 * 64, **SHORT).failure is None
+
+
+def test_what_would_not_fit_after_the_commit_is_not_taken_before_it(start_engine: StartEngine) -> None:
+    engine = start_engine(**LARGE_POOL)
+    assert ask(engine, 1, pool_bytes=7 * 64, **SHORT).failure is None
+    engine.client.data.send(make_generate(1, (1, 2), 100))
+    engine.client.until_ended(1)
+    assert engine.client.ended[1].failure.code == "kv_too_small"
+    engine.client.data.send(make_generate(2, (1, 2), 90))
+    engine.client.control.send(Commit(update=1))
+    engine.client.until_ended(2)
+    assert engine.client.tokens == {2: generate((1, 2), 90)}
+    assert ask(engine, 2, pool_bytes=64 * 64).failure is None
+    engine.client.control.send(Discard(update=2))
+    commit(engine, 3, pool_bytes=64 * 64)
+    engine.client.data.send(make_generate(3, (1, 2), 100))
+    engine.client.until_ended(3)
+    assert engine.client.ended[3].reason == "length"
 
 
 def test_threads_reach_the_runner(start_engine: StartEngine) -> None:

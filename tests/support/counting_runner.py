@@ -5,6 +5,8 @@ It keeps tokens in a pool of its own, block by block, so that wrong blocks or a 
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Sequence
 
 import torch
@@ -30,7 +32,8 @@ def generate(prompt: Sequence[int], max_tokens: int) -> list[int]:
 
 
 class CountingRunner:
-    """Implements `interface.Runner`. `broken`: every pass raises."""
+    """Implements `interface.Runner`. `broken`: every pass raises. While it is held a pass waits until
+    it is allowed, so that a test decides what the loop finds when it comes back."""
 
     def __init__(self, blocks: int) -> None:
         self.vocab = VOCAB
@@ -39,9 +42,26 @@ class CountingRunner:
         self.threads: list[int] = []
         self.pool_sizes: list[int] = []
         self.plans: list[StepPlan] = []
+        self._turn = threading.Condition()
+        self._allowed = math.inf
         self._pool = torch.zeros(blocks, BLOCK_TOKENS, dtype=torch.int64)
 
+    def hold(self, passes: int = 0) -> None:
+        """After so many more."""
+        self._allow(passes)
+
+    def release(self) -> None:
+        self._allow(math.inf)
+
+    def _allow(self, passes: float) -> None:
+        with self._turn:
+            self._allowed = passes
+            self._turn.notify_all()
+
     def forward(self, plan: StepPlan, slot_tokens: torch.Tensor) -> torch.Tensor:
+        with self._turn:
+            self._turn.wait_for(lambda: self._allowed > 0)
+            self._allowed -= 1
         self.plans.append(plan)
         rows = []
         for item in plan.items:

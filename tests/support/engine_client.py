@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from support.sampling_reference import make_sampling
 
 from halogend.wire.channel import WorkerChannel, wait
-from halogend.wire.messages import AnyMessage, Ended, EngineLimits, Generate, StepOutput
+from halogend.wire.messages import AnyMessage, Ended, EngineLimits, Generate, Progress, StepOutput
 
-PATIENCE_S = 60.0
+PATIENCE_S = 60.0  # without anything that moves: a load may take long on a busy machine
 
 
 def make_engine_limits(**changes: float) -> EngineLimits:
     values: dict[str, float] = {
+        "max_model_len": 128,
         "max_batch": 8,
         "max_queue": 64,
         "queue_timeout_s": 0.0,
@@ -45,6 +46,8 @@ class EngineClient:
         self.ended: dict[int, Ended] = {}
         self.frames: list[StepOutput] = []
         self.told: list[AnyMessage] = []
+        self._counter = -1
+        self._moved_s = time.monotonic()
 
     def receive(self, timeout_s: float | None = PATIENCE_S) -> None:
         """Waits for something and takes in all that is there. Raises ChannelClosedError at the end
@@ -53,13 +56,21 @@ class EngineClient:
         if not readable and timeout_s:
             raise TimeoutError("the engine says nothing")
         if self.control in readable:
-            self.told += self.control.receive()
+            messages = self.control.receive()
+            self.told += messages
+            self._watch(messages)
         if self.data in readable:
             for frame in self.data.receive():
                 assert isinstance(frame, StepOutput)
                 self._take(frame)
 
+    def _watch(self, messages: Sequence[AnyMessage]) -> None:
+        for message in messages:
+            if isinstance(message, Progress) and message.counter > self._counter:
+                self._counter, self._moved_s = message.counter, time.monotonic()
+
     def _take(self, frame: StepOutput) -> None:
+        self._moved_s = time.monotonic()
         self.frames.append(frame)
         for pair in frame.sampled:
             assert pair.id not in self.ended, "a token after the end"
@@ -69,18 +80,21 @@ class EngineClient:
             self.ended[end.id] = end
 
     def until_ended(self, *ids: int) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        self._moved_s = time.monotonic()
         while not set(ids) <= self.ended.keys():
-            assert time.monotonic() < deadline, f"still waiting for {set(ids) - self.ended.keys()}"
+            assert self._moves(), f"still waiting for {set(ids) - self.ended.keys()}"
             self.receive()
 
     def until_told(self, kind: type[AnyMessage]) -> AnyMessage:
         """The next message of that kind on control, taken out of `told`."""
-        deadline = time.monotonic() + PATIENCE_S
+        self._moved_s = time.monotonic()
         while True:
             for message in self.told:
                 if isinstance(message, kind):
                     self.told.remove(message)
                     return message
-            assert time.monotonic() < deadline, f"no {kind.__name__}, but {self.told}"
+            assert self._moves(), f"no {kind.__name__}, but {self.told}"
             self.receive()
+
+    def _moves(self) -> bool:
+        return time.monotonic() < self._moved_s + PATIENCE_S

@@ -21,6 +21,7 @@ from halogend.wire.messages import EngineLimits, EngineSpec
 
 def engine_spec(path: Path, *, precision: str = "fp32", pool_bytes: int = 8 << 20, **changes: object) -> EngineSpec:
     limits = EngineLimits(
+        max_model_len=512,
         max_batch=32,
         max_queue=64,
         queue_timeout_s=0,

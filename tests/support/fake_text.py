@@ -31,6 +31,7 @@ LIMITS = Limits(max_prompt_len=100, max_decode_len=100, max_model_len=100)
 
 def spec_of(model: str) -> GenerationSpec:
     limits = EngineLimits(
+        max_model_len=100,
         max_batch=4,
         max_queue=4,
         queue_timeout_s=1.0,

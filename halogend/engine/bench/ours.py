@@ -32,6 +32,7 @@ _GREEDY = Sampling(
 def engine(model: str, threads: int, precision: str) -> Generate:
     """Loads `model`; raises CheckpointError."""
     limits = EngineLimits(
+        max_model_len=CONTEXT_TOKENS,
         max_batch=max(BATCHES),
         max_queue=0,
         queue_timeout_s=0,
