@@ -41,6 +41,7 @@ from halogend.wire.messages import (
 )
 
 _NOTHING = Events((), ())
+_STOP_PATIENCE_S = 1.0
 _SENTENCES = {
     "queue_timeout": "the request waited longer than queue_timeout_ms for a place in the batch",
     "request_timeout": "the request took longer than request_timeout_ms",
@@ -126,10 +127,14 @@ class EngineLoop:
 
     def _told_to_stop(self) -> bool:
         """When a channel has ended: all processes may have been told to stop at once, and the other
-        was quicker; without the daemon there is nothing to serve either."""
+        was quicker by as much as the daemon was kept waiting between two sends; without the daemon
+        there is nothing to serve either."""
+        deadline = time.monotonic() + _STOP_PATIENCE_S
         try:
-            for message in self._channels.control.receive():
-                self._on_control(message)
+            while not self._stopped and (left_s := deadline - time.monotonic()) > 0:
+                wait((self._channels.control,), left_s)
+                for message in self._channels.control.receive():
+                    self._on_control(message)
         except ChannelClosedError:
             return True
         return self._stopped
