@@ -132,9 +132,7 @@ def _read_sizes(header: GgufHeader) -> _Sizes:
     kv_heads = keys.integer(header, f"{prefix}.attention.head_count_kv", heads)
     if heads % kv_heads:
         raise keys.invalid(header, f"{prefix}.attention.head_count_kv", f"is {kv_heads}, no divisor of {heads} heads")
-    if not header.has(f"{prefix}.attention.key_length") and hidden % heads:
-        raise keys.invalid(header, f"{prefix}.embedding_length", f"is {hidden}, no multiple of {heads} heads")
-    head_dim = keys.integer(header, f"{prefix}.attention.key_length", hidden // heads)
+    head_dim = _head_dim(header, hidden, heads)
     for name in ("attention.value_length", "rope.dimension_count"):
         if (value := keys.integer(header, f"{prefix}.{name}", head_dim)) != head_dim:
             raise _unsupported(
@@ -149,8 +147,28 @@ def _read_sizes(header: GgufHeader) -> _Sizes:
         kv_heads=kv_heads,
         head_dim=head_dim,
         ffn=keys.integer(header, f"{prefix}.feed_forward_length"),
-        rope_base=keys.positive(header, f"{prefix}.rope.freq_base", 10_000.0),
+        rope_base=_rope_base(header, "freq_base", 10_000.0),
     )
+
+
+def _head_dim(header: GgufHeader, hidden: int, heads: int) -> int:
+    stated, width = f"{header.architecture}.attention.key_length", f"{header.architecture}.embedding_length"
+    if not header.has(stated) and hidden % heads:
+        raise keys.invalid(header, width, f"is {hidden}, no multiple of {heads} heads")
+    head_dim = keys.integer(header, stated, hidden // heads)
+    if head_dim % 2:
+        key = stated if header.has(stated) else width
+        raise keys.invalid(header, key, f"gives heads of {head_dim}; positions turn pairs, so it must be even")
+    return head_dim
+
+
+def _rope_base(header: GgufHeader, name: str, default: float) -> float:
+    """At least 1: below that the frequencies base ** (-2i / head_dim) grow without end."""
+    key = f"{header.architecture}.rope.{name}"
+    base = keys.positive(header, key, default)
+    if base < 1:
+        raise keys.invalid(header, key, f"is {base}; it must be at least 1")
+    return base
 
 
 def _rope_scaling_factor(header: GgufHeader) -> float:
@@ -183,7 +201,7 @@ def _gemma3(header: GgufHeader, sizes: _Sizes) -> _Attention:
     pattern = keys.integer(header, "gemma3.attention.sliding_window_pattern", _GEMMA3_PATTERN, most=4096)
     per_head = sizes.hidden / sizes.heads if sizes.layers == _GEMMA3_27B_LAYERS else sizes.head_dim
     return _Attention(
-        rope_base_local=keys.positive(header, "gemma3.rope.freq_base_swa", _GEMMA3_LOCAL_ROPE_BASE),
+        rope_base_local=_rope_base(header, "freq_base_swa", _GEMMA3_LOCAL_ROPE_BASE),
         rope_scaling_factor=_rope_scaling_factor(header),
         sliding_window=keys.integer(header, "gemma3.attention.sliding_window"),
         global_layers=tuple((index + 1) % pattern == 0 for index in range(sizes.layers)),
@@ -193,7 +211,6 @@ def _gemma3(header: GgufHeader, sizes: _Sizes) -> _Attention:
 
 
 _ARCHITECTURES = {"gemma3": _gemma3, "llama": _llama}
-SUPPORTED = tuple(sorted(_ARCHITECTURES))
 
 
 def _unsupported(header: GgufHeader, what: str) -> CheckpointError:

@@ -53,6 +53,17 @@ class GgmlType(enum.Enum):
 
 GGML_TYPES = {kind.number: kind for kind in GgmlType}
 
+# Weights never come in these: integers, and what activations are rounded to while a matrix is multiplied.
+_NOT_WEIGHTS = {
+    GgmlType.Q8_1,
+    GgmlType.Q8_K,
+    GgmlType.I8,
+    GgmlType.I16,
+    GgmlType.I32,
+    GgmlType.I64,
+}
+DECODABLE = frozenset(GgmlType) - _NOT_WEIGHTS  # what an engine can turn into numbers
+
 
 class ValueType(enum.Enum):
     """A metadata value's type number and its struct format ("" where the size varies)."""

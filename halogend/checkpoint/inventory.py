@@ -1,14 +1,15 @@
 """Which tensors a model must have, and of which shape.
 
-A tensor that is missing, surplus or of another shape is refused by name before anything is
-loaded: a surplus bias that is left out gives a model that answers nonsense.
+A tensor that is missing, surplus, of another shape or of a type that nobody decodes is refused by
+name before anything is loaded: a surplus bias that is left out gives a model that answers nonsense.
 """
 
 from __future__ import annotations
 
-from halogend.checkpoint.errors import TENSOR_MISMATCH, TENSOR_MISSING, CheckpointError
+from halogend.checkpoint.errors import TENSOR_MISMATCH, TENSOR_MISSING, TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.gguf import ArrayRef, GgufHeader
+from halogend.checkpoint.gguf_types import DECODABLE
 
 Shape = tuple[int, ...]
 
@@ -28,8 +29,8 @@ def expected_tensors(geometry: Geometry) -> dict[str, Shape]:
 
 
 def check_tensors(header: GgufHeader, geometry: Geometry) -> None:
-    """Raises CheckpointError naming the first tensor that is missing, surplus or misshapen, or an
-    embedding that is too small for the tokenizer."""
+    """Raises CheckpointError naming the first tensor that is missing, surplus, misshapen or of a type
+    that cannot be decoded, or an embedding that is too small for the tokenizer."""
     expected = expected_tensors(geometry)
     for name, shape in expected.items():
         tensor = header.tensors.get(name)
@@ -37,6 +38,10 @@ def check_tensors(header: GgufHeader, geometry: Geometry) -> None:
             raise CheckpointError(TENSOR_MISSING, f"{header.path}: tensor {name!r} is missing")
         if tensor.shape != shape:
             raise _mismatch(header, f"tensor {name!r} has shape {tensor.shape}; the metadata gives {shape}")
+        if tensor.type not in DECODABLE:
+            raise CheckpointError(
+                TYPE_UNSUPPORTED, f"{header.path}: tensor {name!r} is {tensor.type.name}, which cannot be decoded"
+            )
     _check_vocabulary(header, geometry)
     for name in header.tensors:
         if name not in expected:

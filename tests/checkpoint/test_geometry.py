@@ -140,6 +140,8 @@ def test_a_key_that_is_missing_or_impossible_is_named(llama: Make, key: str, val
         ("attention__head_count", 5, errors.KEY_INVALID),
         ("rope__freq_base", float("nan"), errors.KEY_INVALID),
         ("rope__freq_base", -1.0, errors.KEY_INVALID),
+        ("rope__freq_base", 1e-30, errors.KEY_INVALID),
+        ("attention__key_length", 7, errors.KEY_INVALID),
         ("attention__value_length", 4, errors.ARCHITECTURE_UNSUPPORTED),
         ("rope__dimension_count", 4, errors.ARCHITECTURE_UNSUPPORTED),
         ("expert_count", 8, errors.ARCHITECTURE_UNSUPPORTED),
@@ -149,6 +151,27 @@ def test_values_that_contradict_each_other_or_ask_for_more(llama: Make, key: str
     error = refusal(llama(**{key: value}))
     assert error.code == code
     assert key.replace("__", ".") in error.message
+
+
+def test_heads_of_an_odd_width_that_nobody_stated(llama: Make):
+    error = refusal(llama(embedding_length=36))
+    assert error.code == errors.KEY_INVALID
+    assert "llama.embedding_length" in error.message
+    assert "heads of 9" in error.message
+
+
+def test_the_other_rope_base_of_gemma3(gemma3: Make):
+    assert "gemma3.rope.freq_base_swa" in refusal(gemma3(rope__freq_base_swa=0.5)).message
+
+
+@pytest.mark.parametrize("name", ["blk.1.ffn_up.weight", "blk.0.attn_norm.weight", "token_embd.weight"])
+def test_a_tensor_of_a_type_that_nobody_decodes_is_named(tmp_path: Path, name: str):
+    tensors = llama_tensors(VOCAB)
+    tensors[name] = tensors[name].astype(np.int32)
+    error = refusal(read_header(write_gguf(tmp_path / "m.gguf", llama_sizes(), tensors)))
+    assert error.code == errors.TYPE_UNSUPPORTED
+    assert name in error.message
+    assert "I32" in error.message
 
 
 def test_capped_logits_are_refused(gemma3: Make):

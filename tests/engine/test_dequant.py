@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from halogend.checkpoint.errors import CheckpointError
-from halogend.checkpoint.gguf_types import GgmlType
+from halogend.checkpoint.gguf_types import DECODABLE, GgmlType
 from halogend.engine import dequant
 from halogend.engine.dequant import dequantise
 
@@ -96,6 +96,17 @@ def test_other_types_go_through_the_package(kind: GgmlType) -> None:
         blocks = gguf.quants.quantize(values, gguf.GGMLQuantizationType(kind.number)).reshape(-1, kind.block_bytes)
     got = ours(kind, blocks).numpy()
     assert np.array_equal(got, oracle(kind, blocks), equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", GgmlType, ids=lambda kind: kind.name)
+def test_what_the_checkpoint_check_lets_through_is_what_can_be_decoded(kind: GgmlType) -> None:
+    try:
+        ours(kind, np.zeros((2, kind.block_bytes), np.uint8))
+    except CheckpointError:
+        decoded = False
+    else:
+        decoded = True
+    assert decoded == (kind in DECODABLE)
 
 
 def test_a_type_that_nobody_decodes_is_refused_by_name() -> None:
