@@ -45,6 +45,7 @@ EXIT_FAULT = 70  # sysexits.h: EX_SOFTWARE
 _STOP_DRAIN_S = 30.0
 _CLOSE_S = 5.0
 _OLD_LISTENER_S = 900.0
+_LOOK_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,9 @@ class Daemon:
             await self._end()
             return EXIT_BAD_DOCUMENT if first.outcome is Outcome.REJECTED else EXIT_FAULT
         self._source.start()
+        keeping = asyncio.create_task(self._listeners.keep())
         await self._stop.wait()
+        keeping.cancel()
         await self._drain()
         await self._end()
         return 0
@@ -230,17 +233,39 @@ class Listeners:
             self._serving = replace(self._serving, **{name: new})
             self._addresses[name] = self._wanted[name]
             if old is not None:
-                old.stop_accepting()
-                task = asyncio.create_task(old.close(_OLD_LISTENER_S))
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+                self._leave(old)
         self._bound = _Pair()
         return None
+
+    def _leave(self, old: Listener) -> None:
+        """What runs on it goes on."""
+        old.stop_accepting()
+        task = asyncio.create_task(old.close(_OLD_LISTENER_S))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def discard(self) -> None:
         for listener in self._bound.each():
             await listener.close(0)
         self._bound = _Pair()
+
+    async def keep(self) -> None:
+        """Puts the admin socket back where it was when somebody removed its file."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            old = self._serving.admin
+            if old is None or old.is_in_place:
+                continue
+            listener = Listener(self._daemon.administration(), self._addresses["admin"])
+            try:
+                listener.bind()
+                await listener.serve()
+            except ListenError as error:
+                _log.error("admin_socket_lost", address=str(self._addresses["admin"]), error=error.message)
+                continue
+            _log.warning("admin_socket_put_back", address=str(self._addresses["admin"]))
+            self._serving = replace(self._serving, admin=listener)
+            self._leave(old)
 
     def stop_accepting(self) -> None:
         """The admin listener goes on: whoever waits for an answer about the end gets it."""

@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 _INVALID = "invalid_request_error"
 _UNAVAILABLE = "service_unavailable_error"
 _SERVER = "server_error"
+_MESSAGE_CHARS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +102,18 @@ def body_of(error: RequestError) -> dict[str, Any]:
     row = row_of(error)
     return {
         "error": {
-            "message": error.message,
+            "message": _cut(error.message),
             "type": row.type,
             "param": error.param,
             "code": row.shown or error.code,
             "explain": row.explain,
         }
     }
+
+
+def _cut(message: str) -> str:
+    """What came from outside may be echoed, not handed back by the megabyte."""
+    return message if len(message) <= _MESSAGE_CHARS else f"{message[:_MESSAGE_CHARS]} ..."
 
 
 def headers_of(error: RequestError) -> dict[str, str]:

@@ -50,6 +50,16 @@ class Listener:
     def open_connections(self) -> int:
         return len(self._connections.connections)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether clients can still find it: a unix socket's file may have been removed."""
+        if not isinstance(self._address, UnixAddress) or self._file is None:
+            return True
+        try:
+            return _identity(self._address.path) == self._file
+        except OSError:
+            return False
+
     def bind(self) -> None:
         """Takes the address. Raises ListenError, which names it and a remedy."""
         self._sockets = bind(self._address)

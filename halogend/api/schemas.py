@@ -18,6 +18,9 @@ from halogend.wire.messages import Prompt
 
 MAX_STOPS = 16
 MAX_MESSAGES = 10_000
+_MAX_KEYS = 128  # more than any route knows
+_SHOWN_FAULTS = 8
+_SHOWN_CHARS = 64  # of a name that came from outside
 
 
 class _Body(BaseModel):
@@ -47,7 +50,7 @@ class GenerationBody(_Body):
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=100)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
 
     @property
@@ -110,6 +113,7 @@ Body = TypeVar("Body", bound=GenerationBody)
 def read(kind: type[Body], raw: dict[str, Any], neutral: dict[str, Neutral]) -> Body:
     """A JSON object as `kind`. Raises RequestError naming every field at fault; `param` is the first."""
     kept = take_out(raw, neutral)
+    _refuse_crowds(kind, kept, (*NEUTRAL_COMMON, *neutral))
     try:
         body = kind.model_validate(kept)
     except ValidationError as error:
@@ -119,13 +123,31 @@ def read(kind: type[Body], raw: dict[str, Any], neutral: dict[str, Neutral]) -> 
     return body
 
 
+def _refuse_crowds(kind: type[BaseModel], raw: dict[str, Any], known: tuple[str, ...]) -> None:
+    """An object with more keys than any route has fields is refused by its first strange one, before
+    a fault is made for each of a million."""
+    messages = raw.get("messages")
+    objects: list[tuple[type[BaseModel], str, Any]] = [(kind, "", raw)]
+    if isinstance(messages, list):
+        objects += [(MessageBody, f"messages[{i}].", each) for i, each in enumerate(messages[:MAX_MESSAGES])]
+    for owner, where, value in objects:
+        if isinstance(value, dict) and len(value) > _MAX_KEYS:
+            names = {*owner.model_fields, *(known if owner is kind else ())}
+            strange = next((key for key in value if key not in names), "")
+            path = f"{where}{strange[:_SHOWN_CHARS]}"
+            raise RequestError("unknown_field", f"`{path}` is not a field of this route", param=path)
+
+
 def _refusal(kind: type[BaseModel], error: ValidationError, known: tuple[str, ...]) -> RequestError:
     faults: dict[str, tuple[str, str]] = {}  # path -> code, sentence; a union tells each of its arms
-    for detail in error.errors(include_url=False, include_input=False):
+    for detail in error.errors(include_url=False, include_input=False, include_context=False):
         path = path_of(_without_arms(detail["loc"]))
-        faults.setdefault(path, _describe(kind, detail, path, known))
+        if path not in faults:
+            faults[path] = _describe(kind, detail, path, known)
+        if len(faults) == _SHOWN_FAULTS:
+            break
     first = next(iter(faults))
-    sentences = [sentence for _, sentence in list(faults.values())[:8]]
+    sentences = [sentence for _, sentence in faults.values()]
     return RequestError(faults[first][0], "; ".join(sentences), param=first)
 
 
@@ -136,7 +158,7 @@ def _describe(kind: type[BaseModel], detail: ErrorDetails, path: str, known: tup
         owner = MessageBody if detail["loc"][0] == "messages" else kind
         owner = StreamOptions if detail["loc"][0] == "stream_options" else owner
         names = [*owner.model_fields, *(known if owner is kind else ())]
-        near = difflib.get_close_matches(str(detail["loc"][-1]), names, n=1)
+        near = difflib.get_close_matches(str(detail["loc"][-1])[:_SHOWN_CHARS], names, n=1)
         hint = f"; did you mean `{near[0]}`?" if near else ""
         return "unknown_field", f"`{path}` is not a field of this route{hint}"
     if path == "stop":
@@ -155,5 +177,6 @@ def path_of(location: tuple[int | str, ...]) -> str:
     """('messages', 0, 'role') as `messages[0].role`."""
     text = ""
     for step in location:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        shown = step if isinstance(step, int) else step[:_SHOWN_CHARS]
+        text += f"[{shown}]" if isinstance(step, int) else f".{shown}" if text else str(shown)
     return text

@@ -22,6 +22,7 @@ from halogend.config.facts import Facts, Fault, ModelFacts
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES
 from halogend.control.machine import Machine, probe
+from halogend.control.source import read_regular
 
 WORKING_BYTES = 768 << 20  # torch, tokenizer and activations of one generation's two processes
 _VALUE_BYTES = {"bf16": 2, "fp32": 4}
@@ -139,8 +140,7 @@ def _template(model: ModelConfig) -> tuple[str | None, tuple[str, str] | None, F
         return model.chat_template, None, None
     path = Path(model.chat_template)
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_TEMPLATE_BYTES + 1)
+        data = read_regular(path, _MAX_TEMPLATE_BYTES + 1)
         source = data.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)

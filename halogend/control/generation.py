@@ -79,13 +79,21 @@ class Lease(Protocol):
     def end(self, code: str, message: str) -> None: ...
 
 
+OthersSpeak = Callable[["Generation"], bool]
 OnStats = Callable[["Generation", EngineStats], None]
 
 
 class Generation:
     """`died` is set when a started generation ends without `stop`; `reason` then says how."""
 
-    def __init__(self, spec: GenerationSpec, number: int, host: Host, on_stats: OnStats) -> None:
+    def __init__(
+        self,
+        spec: GenerationSpec,
+        number: int,
+        host: Host,
+        on_stats: OnStats,
+        others_speak: OthersSpeak = lambda generation: False,
+    ) -> None:
         self.spec = spec
         self.number = number
         self.state = State.STARTING
@@ -99,6 +107,7 @@ class Generation:
         self._idle = asyncio.Event()
         self._host = host
         self._on_stats = on_stats
+        self._others_speak = others_speak
         self._workers: dict[str, Worker] = {}
         self._startup = Startup(spec.model)
         self._next_update = 1
@@ -291,6 +300,6 @@ class Generation:
                 self._startup.judge(self.pulses(), now, self.spec.progress_timeout_s)
             elif tick % _MEASURE_EVERY == 0:
                 await self.measure()
-            elif (wrong := verdict(self.pulses(), now, late_s)) is not None:
+            elif (wrong := verdict(self.pulses(), now, late_s, others_speak=self._others_speak(self))) is not None:
                 role, self.reason = wrong
                 self._workers[role].child.kill()

@@ -12,6 +12,7 @@ from halogend.wire.messages import Progress
 
 SILENCE_S = 10.0
 WEDGED_S = 60.0
+SPEAKING_S = 3.0  # workers speak at least once a second
 
 
 @dataclass
@@ -43,15 +44,18 @@ class Pulse:
         return now - (self.began if self.moved_at is None else self.moved_at)
 
 
-def verdict(pulses: dict[str, Pulse], now: float, host_late_s: float) -> tuple[str, str] | None:
+def verdict(
+    pulses: dict[str, Pulse], now: float, host_late_s: float, *, others_speak: bool = False
+) -> tuple[str, str] | None:
     """(role, reason) of a serving worker that must be restarted, or None.
 
-    When every worker is silent, or our own loop was late, the host stalled: nobody is to blame.
+    When every worker is silent (`others_speak`: those of other generations are not), or our own loop
+    was late, the host stalled: nobody is to blame.
     """
     if host_late_s > SILENCE_S / 2:
         return None
     silent = [role for role, pulse in pulses.items() if pulse.silent_s(now) > SILENCE_S]
-    if len(silent) == len(pulses):
+    if len(silent) == len(pulses) and not others_speak:
         return None
     if silent:
         role = silent[0]

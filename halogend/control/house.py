@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from halogend.control.cores import Cores
 from halogend.control.generation import Generation, GenerationSpec
+from halogend.control.health import SPEAKING_S
 from halogend.control.ledger import Holding, Ledger
 from halogend.control.plan import Target
 from halogend.control.process import Host
@@ -34,7 +35,14 @@ class House:
     clock: Callable[[], float] = time.time
 
     def make(self, spec: GenerationSpec, number: int) -> Generation:
-        return Generation(spec, number, self.host, self._stats)
+        return Generation(spec, number, self.host, self._stats, self._others_speak)
+
+    def _others_speak(self, generation: Generation) -> bool:
+        """Has a worker of another generation said something lately? Then the host did not stall."""
+        now = time.monotonic()
+        serving = [unit.serving for unit in self.units.values() if unit.serving not in (None, generation)]
+        pulses = [pulse for each in serving if each is not None for pulse in each.pulses().values()]
+        return any(pulse.silent_s(now) < SPEAKING_S for pulse in pulses)
 
     def grant(self, target: Target, besides: str = "") -> int:
         """KV bytes this target's pool may have now: what the others leave, up to the target and

@@ -141,7 +141,7 @@ class Router:
             return exact
         if not routes:
             known = ", ".join(sorted({each for route in self._routes.values() for each in route.names()})) or "none"
-            raise RequestError("model_not_found", f"no model is named {name!r}; known: {known}", param="model")
+            raise RequestError("model_not_found", f"no model is named {name[:80]!r}; known: {known}", param="model")
         for route in routes:
             route.credit += route.settings.weight
         chosen = max(routes, key=lambda route: route.credit)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +45,19 @@ class SourceError(Exception):
     """The source cannot be read; says which path and why."""
 
 
+def read_regular(path: Path, limit_bytes: int) -> bytes:
+    """Up to `limit_bytes` of a regular file; a pipe or a device, which could hold the reader for
+    ever, is an OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return file.read(limit_bytes)
+
+
 class FileSource:
     """`read` is the only way to the bytes. `on_change` gets content that was not seen before."""
 
@@ -57,8 +73,7 @@ class FileSource:
     def read(self) -> Content:
         """The bytes now; remembered as seen. Raises SourceError."""
         try:
-            with self.path.open("rb") as file:
-                data = file.read(MAX_DOCUMENT_BYTES + 1)
+            data = read_regular(self.path, MAX_DOCUMENT_BYTES + 1)
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
         if len(data) > MAX_DOCUMENT_BYTES:

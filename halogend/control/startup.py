@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from halogend.config.codes import Code
 from halogend.control.client import Client, Order
 from halogend.control.health import Pulse
-from halogend.wire.messages import EngineReady, Failure, Finished, Sampling, TextEvent, TextPrompt, TextReady
+from halogend.wire.messages import (
+    EngineReady,
+    Failure,
+    Finished,
+    Sampling,
+    TextEvent,
+    TextPrompt,
+    TextReady,
+    TokenPrompt,
+)
 
 _GREEDY = Sampling(
     temperature=0.0,
@@ -101,7 +110,8 @@ async def first_token(client: Client, prompt: str, limit_s: float) -> None:
         if isinstance(event, Finished) and not done.done():
             done.set_result(event)
 
-    order = Order(prompt=TextPrompt(text=prompt or "Hello"), sampling=_GREEDY, max_tokens=1, stop=())
+    warmup = TextPrompt(text=prompt) if prompt else TokenPrompt(ids=(0,))  # one token is under every limit
+    order = Order(prompt=warmup, sampling=_GREEDY, max_tokens=1, stop=())
     client.submit(order, on_event)
     try:
         async with asyncio.timeout(limit_s):

@@ -18,6 +18,8 @@ from support.scripted_router import ScriptedRouter, failed
 import halogend
 from halogend.api import bodies, errors
 from halogend.api.bodies import parse_object
+from halogend.api.errors import body_of
+from halogend.api.schemas import ChatBody, read
 from halogend.control.requests import RequestError
 from halogend.text.failures import REQUEST_CODES
 
@@ -55,7 +57,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     (CHAT, chat(min_p=1.5), "invalid_value", "min_p", "1"),
     (CHAT, chat(presence_penalty=3), "invalid_value", "presence_penalty", "2"),
     (CHAT, chat(frequency_penalty=-3), "invalid_value", "frequency_penalty", "-2"),
-    (CHAT, chat(repetition_penalty=0), "invalid_value", "repetition_penalty", "greater than 0"),
+    (CHAT, chat(repetition_penalty=0), "invalid_value", "repetition_penalty", "greater than or equal to 0.01"),
     (CHAT, chat(seed=2**64), "invalid_value", "seed", "less than"),
     (CHAT, chat(seed=1.5), "invalid_value", "seed", "integer"),
     (CHAT, chat(max_tokens=0), "invalid_value", "max_tokens", "1"),
@@ -268,3 +270,21 @@ def test_every_code_the_source_gives_has_a_row() -> None:
     said = _codes_said() | set(REQUEST_CODES)
     assert len(said) > 15
     assert said <= set(errors.ERRORS)
+
+
+@pytest.mark.parametrize("where", ["body", "message"])
+def test_a_hundred_thousand_strange_keys_are_one_quick_refusal(where):
+    """Each would otherwise be compared with every known name, on the event loop."""
+    crowd = {f"k{number}": 1 for number in range(100_000)}
+    raw = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    raw = {**crowd, **raw} if where == "body" else {**raw, "messages": [{**crowd, "role": "user", "content": "Hi"}]}
+    with pytest.raises(RequestError) as refused:
+        read(ChatBody, raw, {})
+    assert refused.value.code == "unknown_field"
+    assert refused.value.param.endswith("k0")
+    assert len(refused.value.message) < 200
+
+
+def test_what_came_from_outside_is_not_handed_back_by_the_megabyte():
+    body = body_of(RequestError("invalid_value", "x" * 5_000_000))
+    assert len(body["error"]["message"]) < 3000

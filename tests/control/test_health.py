@@ -26,6 +26,12 @@ def test_when_all_are_silent_the_host_stalled():
     assert verdict(pulses(100.0, text=SILENCE_S + 5, engine=SILENCE_S + 5), 100.0, 0.0) is None
 
 
+def test_when_all_of_one_generation_are_silent_and_others_speak_it_is_to_blame():
+    made = pulses(100.0, text=SILENCE_S + 5, engine=SILENCE_S + 5)
+    role, _ = verdict(made, 100.0, 0.0, others_speak=True)
+    assert role == "text"
+
+
 def test_when_our_own_loop_was_late_nobody_is_blamed():
     assert verdict(pulses(100.0, text=1, engine=SILENCE_S + 1), 100.0, SILENCE_S) is None
 

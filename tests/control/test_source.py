@@ -144,6 +144,9 @@ def test_what_cannot_be_read_says_which_file_and_why(tmp_path):
         source.read()
     with pytest.raises(SourceError, match="Is a directory"):
         FileSource(tmp_path, lambda content: None).read()
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(SourceError, match="not a regular file"):
+        FileSource(tmp_path / "fifo", lambda content: None).read()
     (tmp_path / "big.yaml").write_bytes(b"#" * (5 << 20))
     with pytest.raises(SourceError, match="larger than 4 MiB"):
         FileSource(tmp_path / "big.yaml", lambda content: None).read()

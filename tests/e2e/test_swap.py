@@ -249,3 +249,15 @@ def test_the_listener_moves_and_a_busy_port_changes_nothing(pair):
         assert completion(f"http://127.0.0.1:{second}").status_code == 200
         assert busy.get(f"http://127.0.0.1:{second}/readyz").status_code == 200
         assert daemon.stop() == 0
+
+
+def test_an_admin_socket_that_was_removed_comes_back(pair):
+    port = free_port()
+    with live(pair, text_of(pair, port, "a"), port) as daemon:
+        daemon.until_serving()
+        path = pair / "halogend/admin.sock"
+        path.unlink()
+        until(path.exists, "the socket is put back")
+        assert daemon.status()["settled"]
+        assert daemon.stop() == 0
+        assert not path.exists()
