@@ -36,9 +36,11 @@ clean:
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("halogend needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engine]'
+	@echo "installing into $(VENV) (PyTorch for the CPU is most of it) ..."
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[engine]'
 	touch $@
 
 $(VENV)/.installed-dev: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engine,dev]'
+	@echo "installing what the tests need ..."
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[engine,dev]'
 	touch $@

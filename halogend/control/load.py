@@ -116,7 +116,8 @@ async def _tell_progress(generation: Generation) -> None:
         await asyncio.sleep(_TELL_EVERY_S)
         pulse = generation.pulses().get("engine")
         if pulse is None or not pulse.total:
-            _log.info("model_starting", model=generation.model, generation=generation.number)
+            stage = "starting" if pulse is None else pulse.stage
+            _log.info("model_loading", model=generation.model, generation=generation.number, stage=stage)
             began = time.monotonic()
             continue
         rate = pulse.done / max(1e-3, time.monotonic() - began)
