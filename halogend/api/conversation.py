@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from halogend.api.schemas import MessageBody
@@ -9,11 +11,28 @@ from halogend.control.requests import RequestError
 from halogend.wire.messages import ChatMessage, ChatPrompt
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+MAX_PARTS = 10_000  # in all messages together
 
 
 def conversation(messages: list[MessageBody]) -> ChatPrompt:
-    """`developer` is the newer name of `system`. Raises RequestError."""
-    return ChatPrompt(messages=tuple(_turn(message, f"messages[{i}]") for i, message in enumerate(messages)))
+    """`developer` is the newer name of `system`. What an assistant said in consecutive messages is one
+    turn: as several, they would teach the model to break off. Raises RequestError."""
+    parts = sum(len(message.content) for message in messages if isinstance(message.content, list))
+    if parts > MAX_PARTS:
+        text = f"`messages` has {parts} content parts; at most {MAX_PARTS} are taken"
+        raise RequestError("invalid_value", text, param="messages")
+    turns = [_turn(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    return ChatPrompt(messages=tuple(_merged(turns)))
+
+
+def _merged(turns: Iterable[ChatMessage]) -> Iterator[ChatMessage]:
+    """Contents are joined as they are, like the parts of one message: a client that had an answer
+    continued sends its pieces, and nothing may come between them."""
+    for (role, name), run in itertools.groupby(turns, key=lambda turn: (turn.role, turn.name)):
+        if role == "assistant":
+            yield ChatMessage(role=role, content="".join(turn.content for turn in run), name=name)
+        else:
+            yield from run
 
 
 def _turn(message: MessageBody, path: str) -> ChatMessage:

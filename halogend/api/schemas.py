@@ -18,6 +18,7 @@ from halogend.wire.messages import Prompt
 
 MAX_STOPS = 16
 MAX_MESSAGES = 10_000
+MAX_NAME_CHARS = 64
 _MAX_KEYS = 128  # more than any route knows
 _SHOWN_FAULTS = 8
 _SHOWN_CHARS = 64  # of a name that came from outside
@@ -85,7 +86,7 @@ class MessageBody(_Body):
 
     role: StrictStr
     content: Any = None
-    name: StrictStr | None = None
+    name: Annotated[StrictStr, Field(max_length=MAX_NAME_CHARS)] | None = None
 
 
 class ChatBody(GenerationBody):
