@@ -7,15 +7,19 @@ does. A BOS comes first where the model wants one, never twice. Token ids are ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from halogend.text import failures, limits
-from halogend.text.chat import ChatTemplate
+from halogend.text.chat import ChatTemplate, work_chars
 from halogend.text.failures import RequestFailedError
-from halogend.text.offload import Offload
-from halogend.text.tokenizer import Tokenizer
+from halogend.text.offload import LONG_CHARS, Offload
+from halogend.text.tokenizer import Part, Tokenizer
 from halogend.wire.messages import ChatPrompt, Generate, Limits, Prompt, Submit, TextPrompt, TokenPrompt
+
+_LONG_CHATS = 2  # under way at once: one is rendered while another is marked or encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +31,23 @@ class Setting:
 
 
 class Admission:
-    """Encodes prompts; long ones off the event loop, so that it goes on."""
+    """Encodes prompts; long ones off the event loop, so that it goes on. May be cancelled at any time.
+
+    The number of characters, which is known at once, is the least number of bytes: what it proves
+    too long is refused before any work is spent on it.
+    """
 
     def __init__(self, tokenizer: Tokenizer, offload: Offload) -> None:
         self._tokenizer = tokenizer
         self._offload = offload
+        self._long_chats = asyncio.Semaphore(_LONG_CHATS)
 
     async def admit(self, submit: Submit, setting: Setting) -> Generate:
         """Raises RequestFailedError."""
-        ids = await self._encode(submit.prompt, setting)
         param = _param(submit.prompt)
+        if isinstance(submit.prompt, TokenPrompt):
+            limits.fit(setting.limits, len(submit.prompt.ids), submit.max_tokens, param)  # before they are looked at
+        ids = await self._encode(submit.prompt, setting)
         if not ids:
             raise RequestFailedError(failures.EMPTY_PROMPT, "the prompt is empty; at least one token is needed", param)
         return Generate(
@@ -52,35 +63,49 @@ class Admission:
             case TokenPrompt():
                 return self._checked(prompt.ids)
             case TextPrompt():
-                text, size = prompt.text, len(prompt.text.encode())
-                self._check_least(size, setting, "prompt")
-                tokenizer = self._tokenizer
-                return await self._offload.run(size, lambda: tokenizer.encode_prompt(tokenizer.control.split(text)))
+                return await self._encode_text(prompt.text, self._tokenizer.control.split, setting, "prompt")
             case ChatPrompt():
-                if setting.template is None:
-                    raise RequestFailedError(
-                        failures.NO_CHAT_TEMPLATE,
-                        "the model has no chat template: set its chat_template to a file or a built-in name (chatml),"
-                        " or use /v1/completions",
-                        "messages",
-                    )
-                parts = await setting.template.parts(prompt.messages)
-                size = sum(len(part.encode()) for part in parts if isinstance(part, str))
-                self._check_least(size, setting, "messages")
-                return await self._offload.run(size, lambda: self._tokenizer.encode_prompt(parts))
+                return await self._encode_chat(prompt, setting)
+
+    async def _encode_chat(self, prompt: ChatPrompt, setting: Setting) -> Sequence[int]:
+        if setting.template is None:
+            raise RequestFailedError(
+                failures.NO_CHAT_TEMPLATE,
+                "the model has no chat template: set its chat_template to a file or a built-in name (chatml),"
+                " or use /v1/completions",
+                "messages",
+            )
+        self._check_least(sum(len(message.content) for message in prompt.messages), setting, "messages")
+        is_long = work_chars(prompt.messages) > LONG_CHARS
+        async with self._long_chats if is_long else contextlib.nullcontext():
+            written = await setting.template.write(prompt.messages)
+            return await self._encode_text(written.text, lambda _: written.parts(), setting, "messages")
+
+    async def _encode_text(
+        self, text: str, cut: Callable[[str], Sequence[Part]], setting: Setting, param: str
+    ) -> Sequence[int]:
+        self._check_least(len(text), setting, param)
+
+        def work() -> Sequence[int]:
+            parts = cut(text)
+            text_bytes = sum(len(part.encode()) for part in parts if isinstance(part, str))
+            self._check_least(text_bytes, setting, param)
+            return self._tokenizer.encode_prompt(parts)
+
+        return await self._offload.run(len(text), work)
 
     def _check_least(self, text_bytes: int, setting: Setting, param: str) -> None:
         limits.check_least(setting.limits, self._tokenizer.least_tokens(text_bytes), param)
 
     def _checked(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         size = self._tokenizer.vocab_size
-        for index, token in enumerate(ids):
-            if not 0 <= token < size:
-                raise RequestFailedError(
-                    failures.BAD_TOKEN,
-                    f"token {token} at index {index} is outside the vocabulary (0 to {size - 1})",
-                    "prompt",
-                )
+        if ids and not (min(ids) >= 0 and max(ids) < size):
+            index, token = next((index, token) for index, token in enumerate(ids) if not 0 <= token < size)
+            raise RequestFailedError(
+                failures.BAD_TOKEN,
+                f"token {token} at index {index} is outside the vocabulary (0 to {size - 1})",
+                "prompt",
+            )
         return ids
 
 

@@ -7,13 +7,14 @@ message stay plain text (`control_tokens` says how the two are told apart).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from halogend.text import failures
-from halogend.text.control_tokens import Marking
+from halogend.text.control_tokens import ControlTokens, Marking
 from halogend.text.failures import RequestFailedError, StartFailedError
 from halogend.text.offload import Offload
-from halogend.text.renderer import Rendered, Renderer
+from halogend.text.renderer import Rendered, Renderer, request_of
 from halogend.text.tokenizer import Part, Tokenizer
 from halogend.wire.messages import ChatMessage
 
@@ -25,7 +26,22 @@ BUILT_IN = {
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
     )
 }
+_TURN_CHARS = 64  # what a turn costs however short it is
 _PROBE = (ChatMessage(role="user", content="Hello"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a template wrote for a conversation, with the marks still in it."""
+
+    text: str
+    marking: Marking
+    control: ControlTokens
+
+    def parts(self) -> list[Part]:
+        """Work for a thread where the text is long."""
+        parts = self.control.split(self.text)
+        return [part if isinstance(part, int) else self.marking.restore(part) for part in parts]
 
 
 class ChatTemplate:
@@ -33,42 +49,44 @@ class ChatTemplate:
 
     def __init__(self, source: str, tokenizer: Tokenizer, renderer: Renderer, offload: Offload) -> None:
         """`source` is Jinja, or the name of a built-in template."""
+        self.source = source
         self._offload = offload
-        self._source = BUILT_IN.get(source, source)
+        self._jinja = BUILT_IN.get(source, source)
         self._tokenizer = tokenizer
         self._renderer = renderer
 
-    async def probe(self) -> None:
-        """Renders a plain message. Raises StartFailedError for a template that is invalid, breaks, or
-        runs past its limits; one that refuses the message (some want a system turn) is sound."""
-        rendered = await self._render(_PROBE)
+    async def probe(self, renderer: Renderer) -> None:
+        """Renders a plain message with `renderer`. Raises StartFailedError for a template that is
+        invalid, breaks, or runs past its limits, and when nothing can be rendered; a template that refuses the
+        message (some want a system turn) is sound."""
+        rendered = await renderer.render(self._request(_PROBE))
         if rendered.fault in ("", "rejected"):
             return
+        if rendered.fault == "unavailable":
+            raise StartFailedError(failures.NO_RENDERER, f"chat template cannot be tried: {rendered.text}")
         if rendered.fault in ("timeout", "memory"):
             raise StartFailedError(
                 failures.TEMPLATE_LOOPS, f"chat template does not finish on a plain message: {rendered.text}"
             )
         raise StartFailedError(failures.TEMPLATE_INVALID, f"chat template invalid: {rendered.text}")
 
-    async def parts(self, messages: Sequence[ChatMessage]) -> list[Part]:
+    async def write(self, messages: Sequence[ChatMessage]) -> Written:
         """Raises RequestFailedError."""
-        control = self._tokenizer.control
-        marking = Marking(control, [text for message in messages for text in _texts(message)])
-        size = sum(len(message.content) for message in messages)
         try:
-            marked = await self._offload.run(size, lambda: [_marked(message, marking) for message in messages])
+            marking, request = await self._offload.run(work_chars(messages), lambda: self._marked(messages))
         except ValueError as error:
             raise RequestFailedError(failures.TEMPLATE_FAILED, str(error), "messages") from error
-        rendered = await self._render(marked)
+        rendered = await self._renderer.render(request)
         if rendered.fault:
             raise _request_failure(rendered)
-        text = rendered.text
-        return await self._offload.run(
-            len(text),
-            lambda: [part if isinstance(part, int) else marking.restore(part) for part in control.split(text)],
-        )
+        return Written(rendered.text, marking, self._tokenizer.control)
 
-    async def _render(self, messages: Sequence[ChatMessage]) -> Rendered:
+    def _marked(self, messages: Sequence[ChatMessage]) -> tuple[Marking, bytes]:
+        """The marking, and what the renderer is asked. Raises ValueError when it leaves no mark free."""
+        marking = Marking(self._tokenizer.control, (text for message in messages for text in _texts(message)))
+        return marking, self._request([_marked(message, marking) for message in messages])
+
+    def _request(self, messages: Sequence[ChatMessage]) -> bytes:
         vocabulary = self._tokenizer.vocabulary
         context: dict[str, Any] = {
             "messages": [_as_dict(message) for message in messages],
@@ -79,11 +97,16 @@ class ChatTemplate:
             "tools": None,
             "documents": None,
         }
-        return await self._renderer.render(self._source, context)
+        return request_of(self._jinja, context)
 
 
-def _texts(message: ChatMessage) -> list[str]:
-    return [message.role, message.content, message.name or ""]
+def work_chars(messages: Sequence[ChatMessage]) -> int:
+    """How much there is to do for a conversation: all its characters, and something for each turn."""
+    return sum(len(turn.role) + len(turn.content) + len(turn.name or "") + _TURN_CHARS for turn in messages)
+
+
+def _texts(message: ChatMessage) -> tuple[str, ...]:
+    return (message.role, message.content, message.name or "")
 
 
 def _marked(message: ChatMessage, marking: Marking) -> ChatMessage:
@@ -102,6 +125,8 @@ def _as_dict(message: ChatMessage) -> dict[str, str]:
 
 def _request_failure(rendered: Rendered) -> RequestFailedError:
     match rendered.fault:
+        case "unavailable":
+            return RequestFailedError(failures.INTERNAL, f"the chat template cannot be applied: {rendered.text}")
         case "rejected":
             return RequestFailedError(
                 failures.TEMPLATE_REJECTED, f"the chat template refused the messages: {rendered.text}", "messages"

@@ -18,35 +18,46 @@ them; no published template does.
 
 from __future__ import annotations
 
+import os.path
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 _PRIVATE_RANGES = ((0xE000, 0xF900), (0xF0000, 0xFFFFE), (0x100000, 0x10FFFE))
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
+_NOTHING = "(?!)"
+_MAX_BRANCHINGS = 32  # of a pattern: each is a group in a group, and the compiler of patterns recurs
+
+# A search lets no other thread run before its next find, and the event loop must: this takes about a millisecond.
+_STRETCH_CHARS = 64 << 10
 
 
 class ControlTokens:
-    """The control tokens of one vocabulary, text to id. Immutable after construction."""
+    """The control tokens of one vocabulary, text to id. Immutable after construction.
+
+    Texts come from strangers, so a search costs the same for each character, whatever it is: a trie
+    of the tokens as a compiled pattern, about 20 ns.
+    """
 
     def __init__(self, ids: Mapping[str, int]) -> None:
         self._ids = dict(ids)
-        self._lengths = sorted({len(text) for text in ids}, reverse=True)
-        self._longest = max(self._lengths, default=0)
-        firsts = "".join(re.escape(char) for char in sorted({text[0] for text in ids}))
-        self._starts = re.compile(f"[{firsts}]" if firsts else "(?!)")
+        self._longest = max(map(len, ids), default=0)
+        self._whole = re.compile(_longest_of(ids) if ids else _NOTHING)
+        self._begun = re.compile(_beginning_of(ids) if ids else _NOTHING)
         self._prefixes = {text[:cut] for text in ids for cut in range(1, len(text))}
         self._suffixes = {text[cut:] for text in ids for cut in range(1, len(text))}
+        self._all = "\n".join(ids)  # to look for a part of any; one across a border only marks what needs none
 
     def split(self, text: str) -> list[str | int]:
         """`text` cut at its control tokens (the leftmost, and there the longest, first): their ids,
         and the texts between them, none empty."""
         parts: list[str | int] = []
         done = 0
-        for start, end in self._spans(text):
-            if start > done:
-                parts.append(text[done:start])
-            parts.append(self._ids[text[start:end]])
-            done = end
+        for match in self._find(self._whole, text):
+            if match.start() > done:
+                parts.append(text[done : match.start()])
+            parts.append(self._ids[match.group()])
+            done = match.end()
         if done < len(text):
             parts.append(text[done:])
         return parts
@@ -55,7 +66,7 @@ class ControlTokens:
         """Where characters must be exchanged so that `text` can be part of no control token."""
         if not self._longest:
             return set()
-        marks = {start for start, _ in self._overlapping(text)}
+        marks = {match.start() for match in self._find(self._begun, text)}
         bare = text.strip()
         offset = len(text) - len(text.lstrip())
         for length in range(1, min(self._longest, len(bare) + 1)):
@@ -63,27 +74,50 @@ class ControlTokens:
                 marks.add(offset + len(bare) - length)
             if bare[:length] in self._suffixes:
                 marks.add(offset + length - 1)
-        if 0 < len(bare) < self._longest and any(bare in token for token in self._ids):
+        if 0 < len(bare) < self._longest and bare in self._all:
             marks.add(offset)
         return marks
 
-    def _spans(self, text: str) -> Iterable[tuple[int, int]]:
+    def _find(self, pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+        """What `pattern.finditer` finds, a stretch of the text at a time. A token may reach into the
+        next stretch."""
         done = 0
-        for start, end in self._overlapping(text):
-            if start >= done:
-                yield start, end
-                done = end
-
-    def _overlapping(self, text: str) -> Iterable[tuple[int, int]]:
-        """Every place where a control token begins, with the end of the longest one there."""
-        if not self._longest:
-            return
-        for match in self._starts.finditer(text):
-            start = match.start()
-            for length in self._lengths:
-                if text[start : start + length] in self._ids:
-                    yield start, start + length
+        for low in range(0, len(text), _STRETCH_CHARS):
+            high = low + _STRETCH_CHARS
+            for match in pattern.finditer(text, max(low, done), high + self._longest):
+                if match.start() >= high:
                     break
+                done = match.end()
+                yield match
+
+
+def _longest_of(texts: Collection[str], branchings: int = 0) -> str:
+    """A pattern for the longest of `texts` at a place: a trie, so that no text is tried twice."""
+    if branchings == _MAX_BRANCHINGS:
+        return f"(?:{'|'.join(map(re.escape, sorted(texts, key=len, reverse=True)))})"
+    groups = _by_first(texts)
+    arms = []
+    for group in groups.values():
+        stem = os.path.commonprefix(group)  # noqa: RUF071 - characters are what is wanted
+        rests = {text[len(stem) :] for text in group}
+        arms.append(re.escape(stem) + (_longest_of(rests, branchings + 1) if rests != {""} else ""))
+    return f"(?:{'|'.join(arms)}){'?' if '' in texts else ''}"
+
+
+def _beginning_of(texts: Collection[str]) -> str:
+    """A pattern for the first character of each of `texts`, those that lie in another one too. It
+    begins with plain characters, for which a search runs fastest."""
+    groups = _by_first(texts)
+    rests = {first: _longest_of({text[1:] for text in group}) for first, group in groups.items()}
+    return "|".join(f"{re.escape(first)}(?={rest})" for first, rest in rests.items())
+
+
+def _by_first(texts: Collection[str]) -> dict[str, list[str]]:
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for text in sorted(texts):
+        if text:
+            groups[text[0]].append(text)
+    return groups
 
 
 class Marking:
@@ -91,7 +125,7 @@ class Marking:
 
     def __init__(self, control: ControlTokens, texts: Iterable[str]) -> None:
         self._control = control
-        used = {char for text in texts for char in _PRIVATE.findall(text)}
+        used = {char for text in texts for char in _private_in(text)}
         self._free = (chr(code) for low, high in _PRIVATE_RANGES for code in range(low, high) if chr(code) not in used)
         self._twins: dict[str, str] = {}
 
@@ -119,3 +153,10 @@ class Marking:
                 raise ValueError("the conversation holds every private-use character")
             self._twins[char] = twin
         return twin
+
+
+def _private_in(text: str) -> set[str]:
+    if text.isascii():
+        return set()
+    stretches = range(0, len(text), _STRETCH_CHARS)
+    return {char for low in stretches for char in _PRIVATE.findall(text, low, low + _STRETCH_CHARS)}

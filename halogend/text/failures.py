@@ -34,7 +34,7 @@ REQUEST_CODES = (
 
 TEMPLATE_INVALID = "HRT-1006"  # syntax error, or it broke on a plain message at load
 TEMPLATE_LOOPS = "HRT-1005"  # it ran past its limits on a plain message at load
-START_CODES = (TEMPLATE_INVALID, TEMPLATE_LOOPS)
+NO_RENDERER = "HRT-1010"  # the process that renders templates cannot be started
 
 
 class RequestFailedError(Exception):

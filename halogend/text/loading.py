@@ -54,15 +54,32 @@ def load(spec: TextSpec, progress: Progress) -> Loaded:
     finally:
         gc.enable()
         progress.loader.leave()
-    return Loaded(tokenizer, Renderer(), Offload(), own, time.monotonic() - start)
+    return Loaded(tokenizer, Renderer(), Offload(progress.bump), own, time.monotonic() - start)
 
 
-async def make_template(loaded: Loaded, chosen: str | None) -> ChatTemplate | None:
+async def first_template(loaded: Loaded, chosen: str | None) -> ChatTemplate | None:
     """The template `chosen` (Jinja source or a built-in name), else the checkpoint's own, else None.
     Raises StartFailedError for one that does not work."""
-    source = loaded.own_template if chosen is None else chosen
-    if source is None:
-        return None
-    template = ChatTemplate(source, loaded.tokenizer, loaded.renderer, loaded.offload)
-    await template.probe()
+    template = _template(loaded, chosen)
+    if template is not None:
+        await template.probe(loaded.renderer)
     return template
+
+
+async def next_template(loaded: Loaded, chosen: str | None, present: ChatTemplate | None) -> ChatTemplate | None:
+    """As `first_template`, while requests are served. The `present` one is known to work; another is
+    tried in a process of its own, so as not to wait for requests that are being rendered."""
+    template = _template(loaded, chosen)
+    if template is None or (present is not None and template.source == present.source):
+        return template if template is None else present
+    prober = Renderer()
+    try:
+        await template.probe(prober)
+    finally:
+        await prober.close()
+    return template
+
+
+def _template(loaded: Loaded, chosen: str | None) -> ChatTemplate | None:
+    source = loaded.own_template if chosen is None else chosen
+    return None if source is None else ChatTemplate(source, loaded.tokenizer, loaded.renderer, loaded.offload)

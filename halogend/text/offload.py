@@ -7,18 +7,26 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-LONG_BYTES = 16 << 10  # a millisecond or so; more would hold up everybody's tokens
+LONG_CHARS = 16 << 10  # a millisecond or so; more would hold up everybody's tokens
 T = TypeVar("T")
 
 
 class Offload:
-    """One thread, so that long texts wait for each other and the short ones for none."""
+    """One thread, so that long texts wait for each other and the short ones for none.
 
-    def __init__(self) -> None:
+    `on_done` is called in the event loop after each piece of work, as a sign of life.
+    """
+
+    def __init__(self, on_done: Callable[[], None]) -> None:
+        self._on_done = on_done
         self._executor = ThreadPoolExecutor(1, "encode")
 
-    async def run(self, text_bytes: int, work: Callable[[], T]) -> T:
-        """`work`, which deals with so many bytes of text. What it raises comes back."""
-        if text_bytes <= LONG_BYTES:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+    async def run(self, chars: int, work: Callable[[], T]) -> T:
+        """`work`, which deals with so many characters. What it raises comes back. Work that has not
+        begun when the caller is cancelled is not done."""
+        try:
+            if chars <= LONG_CHARS:
+                return work()
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        finally:
+            self._on_done()

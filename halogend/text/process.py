@@ -20,7 +20,7 @@ import structlog
 from halogend.checkpoint.errors import CheckpointError
 from halogend.text.admission import Setting
 from halogend.text.failures import StartFailedError
-from halogend.text.loading import load, make_template
+from halogend.text.loading import first_template, load
 from halogend.text.progress import Progress
 from halogend.text.service import Service
 from halogend.wire.channel import AsyncChannel, ChannelClosedError, WorkerChannel
@@ -81,7 +81,7 @@ class TextProcess:
         self._progress.begin("loading")
         with ThreadPoolExecutor(1, "load") as loader:
             loaded = await self._loop.run_in_executor(loader, load, spec, self._progress)
-        template = await make_template(loaded, spec.chat_template)
+        template = await first_template(loaded, spec.chat_template)
         service = Service(loaded, Setting(spec.limits, template), self._progress, self._control.send)
         self._service = service
         data = await AsyncChannel.open(self._sockets.data, service.from_daemon, self._daemon_gone)

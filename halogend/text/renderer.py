@@ -21,11 +21,20 @@ _ATTEMPTS = 2  # a child that somebody else killed is not this template's fault
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """`fault` empty: `text` is what the template wrote. Otherwise a kind (syntax, rejected,
-    failed, memory, timeout, died) and `text` says why."""
+    """`fault` empty: `text` is what the template wrote. Otherwise a kind and `text` says why: syntax,
+    rejected, failed, memory, timeout and died are the template's doing; unavailable is not."""
 
     text: str
     fault: str = ""
+
+
+def request_of(source: str, context: dict[str, Any]) -> bytes:
+    """`source` is Jinja. Work for a thread where the context is long."""
+    return frame({"source": source, "context": context})
+
+
+class _UnavailableError(Exception):
+    """There is no child and there could be none."""
 
 
 class Renderer:
@@ -41,20 +50,22 @@ class Renderer:
     def pid(self) -> int | None:
         return None if self._child is None else self._child.pid
 
-    async def render(self, source: str, context: dict[str, Any]) -> Rendered:
-        """Renders are done one after the other; each has `limit_s` of wall-clock time from the moment
-        that the child is free. Never raises for what a template does."""
-        request = frame({"source": source, "context": context})
+    async def render(self, request: bytes) -> Rendered:
+        """What `request_of` made. Renders are done one after the other, in order; each has `limit_s` of
+        wall-clock time from the moment that the child is free. Never raises for what a template does.
+        A render whose caller is cancelled ends at once."""
         async with self._turn:
             for _ in range(_ATTEMPTS):
                 try:
                     return await self._attempt(request)
+                except _UnavailableError as error:
+                    return Rendered(str(error), "unavailable")
                 except (ConnectionError, asyncio.IncompleteReadError):
                     await self._end_child()
         return Rendered("the process that rendered it died", "died")
 
     async def _attempt(self, request: bytes) -> Rendered:
-        """Raises ConnectionError or IncompleteReadError when the child is dead."""
+        """Raises ConnectionError or IncompleteReadError when the child is dead, and _UnavailableError."""
         try:
             child = await self._ready_child()
             async with asyncio.timeout(self._limit_s):
@@ -76,13 +87,23 @@ class Renderer:
             await self._end_child()
 
     async def _ready_child(self) -> Process:
-        """A child that has answered once, so that its start does not count as rendering."""
+        """A child that has answered once, so that its start does not count as rendering.
+
+        Raises _UnavailableError, and ConnectionError or IncompleteReadError when it dies at once.
+        """
         if self._child is not None and self._child.returncode is None:
             return self._child
         command = [sys.executable, "-P", "-m", "halogend.text.render", "--parent-pid", str(os.getpid())]
-        self._child = child = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
-        async with asyncio.timeout(_START_LIMIT_S):
-            await _ask(child, frame({"source": "", "context": {}}))
+        try:
+            self._child = child = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        except OSError as error:
+            raise _UnavailableError(f"the process that renders it cannot be started: {error}") from error
+        try:
+            async with asyncio.timeout(_START_LIMIT_S):
+                await _ask(child, request_of("", {}))
+        except TimeoutError as error:
+            await self._end_child()
+            raise _UnavailableError(f"the process that renders it did not start in {_START_LIMIT_S:g} s") from error
         return child
 
     async def _end_child(self) -> None:

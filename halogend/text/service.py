@@ -15,7 +15,7 @@ from halogend.text import failures
 from halogend.text.admission import Admission, Setting
 from halogend.text.answers import Answers
 from halogend.text.failures import RequestFailedError
-from halogend.text.loading import Loaded, make_template
+from halogend.text.loading import Loaded, next_template
 from halogend.text.progress import Progress
 from halogend.wire.channel import AsyncChannel, ChannelClosedError
 from halogend.wire.messages import (
@@ -53,7 +53,8 @@ class Service:
         self._reply = reply
         self._admission = Admission(loaded.tokenizer, loaded.offload)
         self._answers = Answers(loaded.tokenizer.piece, loaded.tokenizer.end_ids)
-        self._arriving: set[int] = set()
+        self._arriving: dict[int, asyncio.Task[None]] = {}
+        self._preparing: dict[int, asyncio.Task[None]] = {}
         self._prepared: dict[int, Setting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._data: AsyncChannel | None = None
@@ -67,25 +68,23 @@ class Service:
     def from_daemon(self, message: AnyMessage) -> None:
         match message:
             case Submit():
-                self._arriving.add(message.id)
-                self._spawn(self._admit(message, self._setting))
+                self._arriving[message.id] = self._spawn(self._admit(message, self._setting))
             case Abort():
                 self._abort(message.id)
             case _:
                 log.warning("message_unexpected", channel="data", message=type(message).__name__)
 
     def _abort(self, request_id: int) -> None:
-        """A request that is still being encoded goes on to its end and is then not handed over."""
-        self._arriving.discard(request_id)
-        if self._answers.drop(request_id):
+        if (admission := self._arriving.pop(request_id, None)) is not None:
+            admission.cancel()
+        elif self._answers.drop(request_id):
             self._to_engine(Abort(id=request_id))
 
     async def _admit(self, submit: Submit, setting: Setting) -> None:
         outcome = await self._encoded(submit, setting)
         self._progress.bump()
-        if submit.id not in self._arriving:
-            return
-        self._arriving.remove(submit.id)
+        if self._arriving.pop(submit.id, None) is None:
+            return  # aborted, or ended with the engine
         if isinstance(outcome, Failure):
             self._to_daemon((_failed(submit.id, outcome),))
         elif self._to_engine(outcome):
@@ -103,7 +102,7 @@ class Service:
             log.exception("request_failed", request=submit.id)
             return Failure(code=failures.INTERNAL, message="the prompt could not be encoded")
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         self._progress.set_busy(True)
@@ -111,9 +110,11 @@ class Service:
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             self._progress.set_busy(bool(self._tasks))
-            task.result()  # a fault of our own is not swallowed
+            if not task.cancelled():
+                task.result()  # a fault of our own is not swallowed
 
         task.add_done_callback(done)
+        return task
 
     # --- from the engine --------------------------------------------------------------------------
 
@@ -130,7 +131,9 @@ class Service:
 
     def engine_died(self) -> None:
         """Ends every request there is; nothing can be answered any more."""
-        arriving, self._arriving = self._arriving, set()
+        arriving, self._arriving = self._arriving, {}
+        for admission in arriving.values():
+            admission.cancel()
         ends = tuple(_failed(request_id, _ENGINE_DIED) for request_id in sorted(arriving))
         self._to_daemon((*ends, *self._answers.fail_all(_ENGINE_DIED)))
 
@@ -139,23 +142,32 @@ class Service:
     def from_control(self, message: AnyMessage) -> None:
         match message:
             case PrepareText():
-                self._spawn(self._prepare(message))
+                self._preparing[message.update] = self._spawn(self._prepare(message))
             case Commit():
                 if (setting := self._prepared.pop(message.update, None)) is not None:
                     self._setting = setting
             case Discard():
-                self._prepared.pop(message.update, None)
+                self._discard(message.update)
             case _:
                 log.warning("message_unexpected", channel="control", message=type(message).__name__)
 
     async def _prepare(self, message: PrepareText) -> None:
+        failure, template = None, None
         try:
-            template = await make_template(self._loaded, message.chat_template)
+            template = await next_template(self._loaded, message.chat_template, self._setting.template)
         except failures.StartFailedError as error:
-            self._reply(Prepared(update=message.update, failure=error.failure))
-            return
-        self._prepared[message.update] = Setting(message.limits, template)
-        self._reply(Prepared(update=message.update))
+            failure = error.failure
+        if self._preparing.pop(message.update, None) is None:
+            return  # discarded
+        if failure is None:
+            self._prepared[message.update] = Setting(message.limits, template)
+        self._reply(Prepared(update=message.update, failure=failure))
+
+    def _discard(self, update: int) -> None:
+        """No answer is sent for one that is still being tried: whoever asked has given up."""
+        self._prepared.pop(update, None)
+        if (preparation := self._preparing.pop(update, None)) is not None:
+            preparation.cancel()
 
     # --- sending ----------------------------------------------------------------------------------
 

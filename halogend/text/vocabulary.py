@@ -45,7 +45,6 @@ _SEPARATOR_NAMES = (
     ("<|file_sep|>",),
 )
 _END_OF_TURN_NAMES = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<EOT>", "_<EOT>")
-_UNKNOWN_TYPE = 2
 
 
 class TokenType(enum.IntEnum):
@@ -72,7 +71,6 @@ class Vocabulary:
     merges: tuple[str, ...]  # bpe only
     bos_id: int | None
     eos_id: int | None
-    eot_id: int | None
     unknown_id: int | None
     add_bos: bool
     add_eos: bool
@@ -114,7 +112,6 @@ def read_vocabulary(header: GgufHeader) -> Vocabulary:
         merges=tuple(header.strings("tokenizer.ggml.merges")) if kind == "bpe" else (),
         bos_id=_special_id(header, "bos", tokens),
         eos_id=eos_id,
-        eot_id=eot_id,
         unknown_id=_special_id(header, "unknown", tokens),
         add_bos=keys.flag(header, "tokenizer.ggml.add_bos_token", default=kind == "spm" or pre == "llama-bpe"),
         add_eos=keys.flag(header, "tokenizer.ggml.add_eos_token", default=False),

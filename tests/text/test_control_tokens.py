@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halogend.text import control_tokens
 from halogend.text.control_tokens import ControlTokens, Marking
 
 IDS = {"<|im_start|>": 1, "<|im_end|>": 2, "<s>": 3, "</s>": 4, "<a>": 5, "<a><b>": 6, "§": 7}
@@ -88,3 +92,35 @@ def test_a_vocabulary_without_control_tokens():
     assert none.split("<s>") == ["<s>"]
     assert none.split("") == []
     assert Marking(none, ["<s>"]).mark("<s>") == "<s>"
+
+
+@pytest.fixture
+def stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts are searched in very short stretches, so that tokens lie across their ends."""
+    monkeypatch.setattr(control_tokens, "_STRETCH_CHARS", 3)
+
+
+def test_tokens_across_stretches_are_found(stretches: None):
+    text = "<|im_sta<|im_start|>xx<a><b><a>§§<|im_end|></s><s><" * 3
+    assert CONTROL.split(text) == naive(text)
+    begun = {index for index in range(len(text)) if text.startswith(tuple(IDS), index)}
+    marks = CONTROL.spelt_in(text)
+    assert begun <= marks
+    assert marks - begun <= {len(text) - 1}  # the last "<" may begin one
+
+
+def test_tokens_that_begin_alike_over_and_over():
+    """Far more branchings than a pattern's compiler would follow."""
+    deep = ControlTokens({"a" * length: length for length in range(1, 301)})
+    assert deep.split("b" + "a" * 250 + "b" + "a" * 500) == ["b", 250, "b", 300, 200]
+
+
+@pytest.mark.parametrize("text", ["<", "<|im_end", "<|im_end|>", "im_end|>"])
+def test_hostile_texts_cost_no_more_than_others(text: str):
+    """Trying each length of a token at each place takes over twenty seconds for the first."""
+    text *= 10_000_000 // len(text)
+    began = time.thread_time()
+    marked = Marking(CONTROL, [text]).mark(text)
+    CONTROL.split(text)
+    assert time.thread_time() - began < 8
+    assert CONTROL.split(marked) == [marked]
