@@ -11,6 +11,7 @@ import os
 import selectors
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ EXIT_BROKEN = 5
 
 START_FAILED = "HRT-1010"
 OUT_OF_MEMORY = "HRT-1016"
-_LOADER_NICENESS = 19
+LOADER_NICENESS = 19  # serving engines beside it lose nothing
 _GOODBYE_S = 5.0
 
 log = structlog.get_logger(__name__)
@@ -60,11 +61,12 @@ class _Start:
 
 
 class EngineWorker:
-    """Runs once. Owns both channels and the loader thread."""
+    """Runs once. Owns both channels and the loader thread, whose niceness is `loader_niceness`."""
 
-    def __init__(self, control: WorkerChannel, data: WorkerChannel) -> None:
+    def __init__(self, control: WorkerChannel, data: WorkerChannel, loader_niceness: int = LOADER_NICENESS) -> None:
         self._control = control
         self._data = data
+        self._loader_niceness = loader_niceness
         self._progress = Progress()
         self._ended = threading.Event()
 
@@ -110,14 +112,22 @@ class EngineWorker:
         """Loads in a thread of its own. False when told to stop meanwhile; the thread is left to die."""
         done = os.eventfd(0)
         loading.add_done_callback(lambda _: os.eventfd_write(done, 1))
-        threading.Thread(target=load_into, args=(start.spec, self._progress, loading), name="load", daemon=True).start()
+        threading.Thread(
+            target=load_into,
+            args=(start.spec, self._progress, loading, self._loader_niceness),
+            name="load",
+            daemon=True,
+        ).start()
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(done, selectors.EVENT_READ)
-            while not loading.done():
+            # Not until the future is done: that comes before the signal, which would then be written to
+            # a descriptor that is closed or somebody else's.
+            signalled = False
+            while not signalled:
                 if any(isinstance(message, Stop) for message in start.backlog):
                     return False
-                selector.select()
+                signalled = any(key.fileobj == done for key, _ in selector.select())
                 start.backlog.extend(self._control.receive())
         os.close(done)
         return True
@@ -160,19 +170,28 @@ class EngineWorker:
         return EXIT_STOPPED
 
 
-def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded]) -> None:
-    """The loader thread: as nice as can be, the heavy imports included."""
+def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded], niceness: int) -> None:
+    """The loader thread: imports what is heavy, so that the main thread never waits for it, and loads."""
     try:
-        nice_thread(_LOADER_NICENESS)
+        nice_thread(niceness)
         progress.loader.follow()
-        import halogend.engine.loop  # noqa: F401, PLC0415 (imported here so that the main thread never waits for it)
-        from halogend.engine.loading import load  # noqa: PLC0415
-
+        load = _import_load()
         loading.set_result(load(spec, progress))
     except BaseException as error:  # noqa: BLE001 (whatever it is, the main thread reports it)
         loading.set_exception(error)
     finally:
         progress.loader.leave()
+
+
+def _import_load() -> Callable[[EngineSpec, Progress], Loaded]:
+    # Imports make many objects and no garbage: looking for some takes a fifth of the time.
+    gc.disable()
+    try:
+        import halogend.engine.loop  # noqa: F401, PLC0415 (the main thread will want it)
+        from halogend.engine.loading import load  # noqa: PLC0415
+    finally:
+        gc.enable()
+    return load
 
 
 def start_failure(spec: EngineSpec, error: BaseException) -> Failure:

@@ -27,8 +27,9 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def nice_thread(level: int) -> None:
-    """Sets the calling thread's niceness (per thread on Linux; it cannot be lowered again)."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), level)
+    """Raises the calling thread's niceness to `level` (per thread on Linux; it cannot be lowered again)."""
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, max(level, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 class ThreadClock:
@@ -36,6 +37,7 @@ class ThreadClock:
     served, and rests when the thread is stuck. Written by that thread, read by any."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()  # the thread cannot end while its clock is read
         self._clock: int | None = None
         self._last = 0
 
@@ -45,10 +47,16 @@ class ThreadClock:
 
     def leave(self) -> None:
         """The calling thread is about to end."""
-        self._last, self._clock = self.ticks(), None
+        with self._lock:
+            self._read()
+            self._clock = None
 
     def ticks(self) -> int:
         """Hundredths of a second; never falls."""
+        with self._lock:
+            self._read()
+            return self._last
+
+    def _read(self) -> None:
         if self._clock is not None:
             self._last = max(self._last, int(time.clock_gettime(self._clock) * 100))
-        return self._last

@@ -1,8 +1,11 @@
 """A loading thread's processor time as a sign of life."""
 
 import threading
+import time
 
 from halogend.wire.process import ThreadClock
+
+_A_MOMENT_S = 0.2
 
 
 def run(clock, work):
@@ -30,3 +33,20 @@ def test_it_moves_while_the_thread_computes_and_rests_while_it_waits():
     last = clock.ticks()
     assert last > waiting
     assert clock.ticks() == last
+
+
+def test_a_thread_that_ends_while_its_clock_is_read(monkeypatch):
+    clock, here, end = ThreadClock(), threading.Event(), threading.Event()
+    thread = run(clock, lambda: (here.set(), end.wait()))
+    here.wait()
+    read = time.clock_gettime
+
+    def read_late(number):
+        if threading.current_thread() is not thread:
+            end.set()
+            thread.join(_A_MOMENT_S)  # it ends now, unless it must wait for us
+        return read(number)
+
+    monkeypatch.setattr(time, "clock_gettime", read_late)
+    assert clock.ticks() >= 0
+    thread.join()
