@@ -88,14 +88,15 @@ class Admission:
 
         def work() -> Sequence[int]:
             parts = cut(text)
-            text_bytes = sum(len(part.encode()) for part in parts if isinstance(part, str))
-            self._check_least(text_bytes, setting, param)
+            texts = [part for part in parts if isinstance(part, str)]
+            text_bytes = sum(len(part.encode()) for part in texts)
+            self._check_least(text_bytes, setting, param, more_tokens=len(parts) - len(texts))
             return self._tokenizer.encode_prompt(parts)
 
         return await self._offload.run(len(text), work)
 
-    def _check_least(self, text_bytes: int, setting: Setting, param: str) -> None:
-        limits.check_least(setting.limits, self._tokenizer.least_tokens(text_bytes), param)
+    def _check_least(self, text_bytes: int, setting: Setting, param: str, more_tokens: int = 0) -> None:
+        limits.check_least(setting.limits, self._tokenizer.least_tokens(text_bytes) + more_tokens, param)
 
     def _checked(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         size = self._tokenizer.vocab_size

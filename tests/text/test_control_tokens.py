@@ -109,10 +109,16 @@ def test_tokens_across_stretches_are_found(stretches: None):
     assert marks - begun <= {len(text) - 1}  # the last "<" may begin one
 
 
+def test_tokens_that_lie_in_others(stretches: None):
+    nested = ControlTokens({"abcab": 1, "ab": 2})
+    assert nested.split("xabcabxab") == ["x", 1, "x", 2]
+    assert {1, 4, 7} <= nested.spelt_in("xabcabxab")
+
+
 def test_tokens_that_begin_alike_over_and_over():
     """Far more branchings than a pattern's compiler would follow."""
-    deep = ControlTokens({"a" * length: length for length in range(1, 301)})
-    assert deep.split("b" + "a" * 250 + "b" + "a" * 500) == ["b", 250, "b", 300, 200]
+    deep = ControlTokens({"a" * length: length for length in range(1, 601)})
+    assert deep.split("b" + "a" * 550 + "b" + "a" * 700) == ["b", 550, "b", 600, 100]
 
 
 @pytest.mark.parametrize("text", ["<", "<|im_end", "<|im_end|>", "im_end|>"])
