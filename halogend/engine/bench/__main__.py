@@ -82,9 +82,7 @@ def _measure_side(model: str, side: str, args: argparse.Namespace) -> dict[str, 
     command = [sys.executable, "-m", "halogend.engine.bench", model, "--side", side]
     command += ["--threads", str(args.threads), "--precision", args.precision]
     environ = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as the daemon starts an engine
-    child = subprocess.run(
-        command, capture_output=True, text=True, timeout=_CHILD_LIMIT_S, check=False, env=environ
-    )
+    child = subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_LIMIT_S, check=False, env=environ)
     if child.returncode:
         last = child.stderr.strip().splitlines()[-1:] or [f"exit status {child.returncode}"]
         _say(f"{side}: {last[0]}", sys.stderr)
