@@ -25,6 +25,7 @@ class Geometry:
     `rope_base_local`. `rope_scaling_factor` divides positions on global layers (linear scaling);
     `rope_freqs` says that the tensor `rope_freqs.weight` holds a divisor for each frequency.
     `weight_count` is elements over all tensors of the file; a tied embedding counts once.
+    `table_bytes` is the embedding table as the file stores it.
     """
 
     architecture: str
@@ -47,6 +48,7 @@ class Geometry:
     embedding_scale: float
     tied_embeddings: bool
     weight_count: int
+    table_bytes: int
 
     @property
     def activation(self) -> str:
@@ -62,7 +64,10 @@ class Geometry:
         return 2 * self.layers * self.kv_heads * self.head_dim * bytes_per_value
 
     def weight_bytes(self, bytes_per_value: int) -> int:
-        return self.weight_count * bytes_per_value
+        """What an engine holds: matrices with `bytes_per_value`, and the embedding table as it is stored
+        (beside the output matrix, tied or not)."""
+        looked_up = 0 if self.tied_embeddings else self.vocab * self.hidden
+        return (self.weight_count - looked_up) * bytes_per_value + self.table_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,7 @@ def read_geometry(header: GgufHeader) -> Geometry:
         embedding_scale=attention.embedding_scale,
         tied_embeddings="output.weight" not in header.tensors,
         weight_count=sum(tensor.elements for tensor in header.tensors.values()),
+        table_bytes=embedding.nbytes,
     )
 
 

@@ -74,7 +74,8 @@ def test_llama(llama: Make):
     assert g.query_scale == 8**-0.5
     assert g.kv_bytes_per_token(2) == 2 * 2 * 2 * 8 * 2
     assert g.weight_count == sum(value.size for value in llama_tensors(VOCAB).values())
-    assert g.weight_bytes(4) == 4 * g.weight_count
+    assert g.weight_bytes(4) == 4 * g.weight_count + g.table_bytes
+    assert g.table_bytes == 4 * VOCAB * g.hidden  # F32
 
 
 def test_gemma3(gemma3: Make):

@@ -16,6 +16,7 @@ from support.tiny_models import tiny_gemma3, tiny_llama
 
 from halogend.checkpoint import errors
 from halogend.checkpoint.errors import CheckpointError
+from halogend.checkpoint.geometry import read_geometry
 from halogend.checkpoint.gguf import read_header
 from halogend.engine import loading, tensors
 from halogend.engine.progress import Progress
@@ -74,8 +75,8 @@ def test_what_is_reported(tmp_path: Path) -> None:
     embedding = header.tensors["token_embd.weight"].nbytes
     # The tied table is read twice: as it is, and packed for the output.
     assert stages == [("starting", 0, 0), ("loading", total + embedding, total + embedding)]
-    matrices = sum(2 * tensor.elements for tensor in header.tensors.values() if len(tensor.shape) == 2)
-    assert loaded.weights_bytes == matrices + embedding
+    vectors = sum(2 * tensor.elements for tensor in header.tensors.values() if len(tensor.shape) == 1)
+    assert loaded.weights_bytes == read_geometry(header).weight_bytes(2) - vectors
     assert loaded.kernels["attention_decode"] == "cpu.sdpa_grouped"
     assert loaded.block_bytes == 7 * 16 * 2 * 32 * 2
     assert loaded.block_count == (8 << 20) // loaded.block_bytes
@@ -83,6 +84,13 @@ def test_what_is_reported(tmp_path: Path) -> None:
     assert loaded.pool_bytes == loaded.block_count * loaded.block_bytes
     assert loaded.load_s > 0
     assert loaded.warmup_s > 0
+
+
+def test_an_untied_output_needs_no_second_table(tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path / "model.gguf", tied=False, kind="Q8_0").path
+    geometry = read_geometry(read_header(path))
+    vectors = 4 * 64 * (2 * geometry.layers + 1)
+    assert load_engine(path).weights_bytes == geometry.weight_bytes(4) - vectors
 
 
 def test_a_pool_of_two_blocks_warms_up_and_serves(tmp_path: Path) -> None:
