@@ -154,6 +154,7 @@ class Daemon:
     async def _end(self) -> None:
         await self._listeners.close(_CLOSE_S)
         await self._reconciler.stop()
+        await self._listeners.close(0)  # those of a document that was accepted meanwhile
         _log.info("stopped", pid=os.getpid())
 
     async def _until_drained(self) -> None:

@@ -19,7 +19,7 @@ from halogend.config.codes import Code
 from halogend.control.client import Client
 from halogend.control.health import Pulse, verdict
 from halogend.control.process import Host, reap
-from halogend.control.startup import Ready, Startup, first_token
+from halogend.control.startup import Ready, Startup
 from halogend.control.worker import Worker
 from halogend.wire.messages import (
     WIRE_VERSION,
@@ -167,8 +167,8 @@ class Generation:
                 raise self._startup.error(Code.START_FAILED, f"its processes could not be started: {error}") from error
             self._watcher = asyncio.create_task(self._watch())
             ready = await asyncio.shield(self._startup.ready)
-            await first_token(self.client, self.spec.warmup_prompt, self.spec.progress_timeout_s)
-            self._startup.check_alive({role: worker.child.exited for role, worker in self._workers.items()})
+            await self._startup.first_token(self.client, self.spec.warmup_prompt, self.spec.progress_timeout_s)
+            self.check_alive()
         except BaseException:
             await self.stop()
             raise
@@ -178,11 +178,16 @@ class Generation:
     async def _launch(self) -> None:
         text_data, daemon_data = socket.socketpair()
         text_engine, engine_data = socket.socketpair()
-        await self.client.connect(daemon_data)
-        text = await self._spawn(_TEXT, {"data": text_data, "engine": text_engine}, threads=1)
-        text.tell(StartText(spec=self.spec.text))
-        engine = await self._spawn(_ENGINE, {"data": engine_data}, threads=self.spec.engine.threads)
-        engine.tell(StartEngine(spec=self.spec.engine))
+        with text_data, text_engine, engine_data:  # the children's; our copies are closed in any case
+            await self.client.connect(daemon_data)
+            text = await self._spawn(_TEXT, {"data": text_data, "engine": text_engine}, threads=1)
+            text.tell(StartText(spec=self.spec.text))
+            engine = await self._spawn(_ENGINE, {"data": engine_data}, threads=self.spec.engine.threads)
+            engine.tell(StartEngine(spec=self.spec.engine))
+
+    def check_alive(self) -> None:
+        """Raises StartError when a process has gone since it was ready."""
+        self._startup.check_alive({role: worker.child.exited for role, worker in self._workers.items()})
 
     async def _spawn(self, role: str, sockets: dict[str, socket.socket], threads: int) -> Worker:
         environ = self._host.child_environ(threads, self.spec.passive_wait)
@@ -246,19 +251,21 @@ class Generation:
     # --- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> dict[str, int]:
-        """Ends both processes and returns their exit statuses. Idempotent."""
+        """Ends both processes and returns their exit statuses. Idempotent; cancelled, it kills them."""
         if self.state is not State.DEAD:
             self.state = State.STOPPED
         if self._watcher is not None:
             self._watcher.cancel()
-        await self.measure()
-        for role in self._workers:
-            self._tell(role, Stop())
-        statuses = {role: await reap(worker.child, _STOP_GRACE_S) for role, worker in self._workers.items()}
-        for worker in self._workers.values():
-            worker.close()
-        self.client.close()
-        return statuses
+        try:
+            await self.measure()
+            for role in self._workers:
+                self._tell(role, Stop())
+            return {role: await reap(worker.child, _STOP_GRACE_S) for role, worker in self._workers.items()}
+        finally:
+            for worker in self._workers.values():
+                worker.child.kill()
+                worker.close()
+            self.client.close()
 
     # --- what the workers say -------------------------------------------------------------------
 
@@ -281,6 +288,8 @@ class Generation:
         await worker.child.exited.wait()
         how = f"the {worker.role} process ended with status {worker.child.status}"
         self._startup.fail(Code.START_FAILED, f"{how} while starting", self.stderr_tail)
+        if self.state is State.STARTING:
+            self.client.close()  # whoever waits for its first token hears of it
         if self.state is State.READY:
             self.state = State.DEAD
             self.reason = self.reason or how

@@ -47,13 +47,15 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
         telling = asyncio.create_task(_tell_progress(generation))
         try:
             await unless_superseded(unit, target, generation.start())
+            await generation.measure()
+            generation.check_alive()
         except BaseException:
+            await generation.stop()
             house.leave(generation)
             raise
         finally:
             unit.loading = None
             telling.cancel()
-        await generation.measure()
         step.detail.update(measured_bytes=generation.measured_bytes)
         return generation
 

@@ -27,10 +27,12 @@ _READ_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What children are started with. `environ` is the daemon's own, read by the command line."""
+    """What children are started with. `environ` is the daemon's own, read by the command line; a
+    child is the module ROLE of `package`."""
 
     environ: Mapping[str, str]
     stderr: BinaryIO
+    package: str = "halogend"
 
     def child_environ(self, threads: int, passive_wait: bool) -> dict[str, str]:
         """`passive_wait` makes idle OpenMP threads sleep: right where engines share cores."""

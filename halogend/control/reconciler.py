@@ -55,10 +55,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The document whose targets are set."""
+    """The document whose targets are set. `number` counts them: an older one may end later."""
 
     document: Document
     revision: str
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class Reconciler:
         self._sockets = sockets
         self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
         self._open: dict[str, Accepted] = {}
+        self._accepts = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._worker = asyncio.create_task(self._take_asks())
 
@@ -143,7 +145,8 @@ class Reconciler:
                 return self._reject(receipt, problems)
             receipt.revision = revision(document)
             receipt.previous_revision = None if self.accepted is None else self.accepted.revision
-            plan = make_plan(self._goals(), targets(document, gathered), (self._server(), document.server))
+            wanted = targets(document, gathered)
+            plan = self._plan(document, wanted)
             problems = tuple(_placed(problem, parsed) for problem in plan.problems or await self._prepare(document))
             if problems:
                 await self._sockets.discard()
@@ -151,8 +154,14 @@ class Reconciler:
             problems = tuple(_placed(problem, parsed) for problem in await self._commit())
             if problems:
                 return self._reject(receipt, problems)
-        self._apply(receipt, Accepted(document, receipt.revision), plan)
+            # Planned again: while listeners were changed, a model may have come, failed or died.
+            plan = self._plan(document, wanted)
+        self._accepts += 1
+        self._apply(receipt, Accepted(document, receipt.revision, self._accepts), plan)
         return None
+
+    def _plan(self, document: Document, wanted: Mapping[str, Target]) -> Plan:
+        return make_plan(self._goals(), wanted, (self._server(), document.server))
 
     def _content(self, seen: Content | None) -> Content:
         """What the source holds now: a later edit wins over what a watch saw before. Raises SourceError."""
@@ -254,7 +263,8 @@ class Reconciler:
             receipt.reach(Milestone.SERVING, self.house.clock())
             self._tell(receipt)
             accepted = self._open.pop(receipt.id)
-            if receipt.outcome in (Outcome.APPLIED, Outcome.UNCHANGED):
+            is_newer = self.active is None or accepted.number > self.active.number
+            if is_newer and receipt.outcome in (Outcome.APPLIED, Outcome.UNCHANGED):
                 self.active = accepted
                 self.house.metrics.active_revision(accepted.revision[:12])
         if receipt.outcome is not None and all(record.is_closed for record in records):

@@ -190,7 +190,9 @@ class Router:
 
     def close(self, name: str) -> Generation | None:
         """The model is removed: its names are unknown from now on."""
-        route = self._routes.pop(name)
+        route = self._routes.pop(name, None)
+        if route is None:
+            return None
         route.gone = "the model was removed"
         route.wake()
         return route.serving

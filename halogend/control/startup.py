@@ -55,6 +55,7 @@ class Startup:
 
     def __init__(self, model: str) -> None:
         self.ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
+        self._fault: StartError | None = None  # the first one, before or after it was ready
         self._model = model
         self._text: TextReady | None = None
         self._engine: EngineReady | None = None
@@ -82,6 +83,14 @@ class Startup:
         """A process said itself why it cannot start."""
         self._set(StartError(failure, tail))
 
+    async def first_token(self, client: Client, prompt: str, limit_s: float) -> None:
+        """One greedy token through the whole path. Raises StartError; that a process ended is the
+        better reason than what came of it."""
+        try:
+            await _first_token(client, prompt, limit_s)
+        except StartError as error:
+            raise self._fault or error from error
+
     def check_alive(self, exited: Mapping[str, asyncio.Event]) -> None:
         """Raises StartError when a process went after it was ready."""
         for role, event in exited.items():
@@ -97,13 +106,13 @@ class Startup:
                 self.fail(Code.LOAD_NO_PROGRESS, why)
 
     def _set(self, error: StartError) -> None:
+        self._fault = self._fault or error
         if not self.ready.done():
             self.ready.set_exception(error)
             self.ready.exception()  # seen here: a start that was cancelled never awaits it
 
 
-async def first_token(client: Client, prompt: str, limit_s: float) -> None:
-    """One greedy token through the whole path. Raises StartError."""
+async def _first_token(client: Client, prompt: str, limit_s: float) -> None:
     done: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
 
     def on_event(event: TextEvent) -> None:

@@ -152,9 +152,10 @@ class Unit:
         self._numbers += 1
         return self._numbers
 
-    async def woken(self) -> None:
-        """Returns when something new is wanted, or memory came free, or a reclaim ended."""
-        await self._woken.wait()
+    def woken(self) -> Coroutine[Any, Any, object]:
+        """Done when something new is wanted, or memory came free, or a reclaim ended, from this call
+        on: also what happens before it is first awaited."""
+        return self._woken.wait()
 
     async def until_wanted(self) -> None:
         """Returns when a change is wanted that has not begun."""

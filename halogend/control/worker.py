@@ -35,15 +35,19 @@ class Worker:
         environ: Mapping[str, str],
         on_message: OnMessage,
     ) -> Worker:
-        """Spawns `python -m halogend.ROLE`; the child owns `sockets` from here on. Raises OSError."""
+        """Spawns `python -m PACKAGE.ROLE`; the child owns `sockets` from here on. Raises OSError."""
         ours, theirs = socket.socketpair()
         try:
-            child = spawn(host, f"halogend.{role}", {"control": theirs, **sockets}, environ)
+            child = spawn(host, f"{host.package}.{role}", {"control": theirs, **sockets}, environ)
         except OSError:
             ours.close()
             raise
         worker = cls(role, child, on_message)
-        worker._channel = await AsyncChannel.open(ours, worker._receive, worker._lost)
+        try:
+            worker._channel = await AsyncChannel.open(ours, worker._receive, worker._lost)
+        except BaseException:  # cancelled: nobody else knows of the child yet
+            child.kill()
+            raise
         return worker
 
     def tell(self, message: AnyMessage | None) -> None:
@@ -52,7 +56,9 @@ class Worker:
             self._channel.send(message)
 
     async def ask(self, message: PrepareText | PrepareEngine) -> Prepared:
-        """Raises ConnectionError when the process dies before it answers."""
+        """Raises ConnectionError when the process is gone or dies before it answers."""
+        if self._channel is None or self._channel.closed:
+            raise ConnectionError(f"the {self.role} process is gone")
         answer: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         self._asked[message.update] = answer
         try:

@@ -1,0 +1,120 @@
+"""The engine, played. Points: load, ready, serving, generate, prepare, commit."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from support.played.player import Order, Player
+
+from halogend.wire.messages import (
+    Abort,
+    AnyMessage,
+    Commit,
+    Ended,
+    EngineReady,
+    EngineStats,
+    Failure,
+    Generate,
+    Prepared,
+    PrepareEngine,
+    Sampled,
+    SetThreads,
+    StartEngine,
+    StepOutput,
+)
+
+
+class Engine(Player):
+    """Tokens are bytes; `answer` of an order is the text it generates."""
+
+    def __init__(self) -> None:
+        super().__init__("engine", "data")
+        self.pool_bytes = 0
+        self.made = 0
+        self.prepared: dict[int, PrepareEngine] = {}
+
+    def handle(self, name: str, message: AnyMessage) -> None:
+        match message:
+            case StartEngine():
+                self.path, self.pool_bytes = message.spec.path, message.spec.limits.pool_bytes
+                self.enters("loading")
+                self.at("load", self._loaded, pool_bytes=self.pool_bytes, threads=message.spec.threads)
+            case PrepareEngine():
+                self.at("prepare", lambda order: self._prepare(order, message))
+            case Commit():
+                self.pool_bytes = self.prepared[message.update].limits.pool_bytes
+                self.at("commit", lambda order: None, pool_bytes=self.pool_bytes)
+            case SetThreads():
+                self.at("threads", lambda order: None, threads=message.threads)
+            case Generate():
+                self.at("generate", lambda order: self._generate(order, message), **_asked(message))
+            case Abort():
+                self.at("abort", lambda order: None)
+
+    def lost(self, name: str) -> None:
+        super().lost(name)
+        if name == "data":
+            os._exit(4)
+
+    def _loaded(self, order: Order) -> None:
+        if order["do"] == "fail":
+            self.refuse(order)
+        else:
+            self.at("ready", self._ready)
+
+    def _ready(self, order: Order) -> None:
+        self.enters("serving")
+        ready = EngineReady(
+            weights_bytes=1,
+            pool_bytes=self.pool_bytes,
+            block_bytes=1,
+            block_count=self.pool_bytes,
+            load_s=0.0,
+            warmup_s=0.0,
+            kernels={"attention": "played"},
+        )
+        self.tell(ready)
+        if order["do"] == "end":
+            os._exit(order["status"])
+
+    def _prepare(self, order: Order, message: PrepareEngine) -> None:
+        failure = Failure(code=order["code"], message=order["message"]) if order["do"] == "fail" else None
+        self.prepared[message.update] = message
+        self.tell(Prepared(update=message.update, failure=failure))
+
+    def _generate(self, order: Order, message: Generate) -> None:
+        """`token` one, `finish` ends; `go` does both as often as was asked for."""
+        if order["do"] in ("go", "token"):
+            count = message.max_tokens if order["do"] == "go" else 1
+            sampled = tuple(Sampled(id=message.id, token=ord("x")) for _ in range(min(count, 8)))
+            self.made += len(sampled)
+            self.tell(StepOutput(sampled=sampled, ended=()), "data")
+        if order["do"] in ("go", "finish"):
+            self.tell(StepOutput(sampled=(), ended=(Ended(id=message.id, reason="length"),)), "data")
+        if order["do"] == "fail":
+            failure = Failure(code=order["code"], message=order["message"])
+            self.tell(StepOutput(sampled=(), ended=(Ended(id=message.id, reason="error", failure=failure),)), "data")
+        self.tell(self._stats())
+
+    def _stats(self) -> EngineStats:
+        return EngineStats(
+            running=0,
+            waiting=0,
+            blocks_total=self.pool_bytes,
+            blocks_used=0,
+            preemptions=0,
+            prompt_tokens=0,
+            generated_tokens=self.made,
+            steps=self.made,
+            prefill_step_s=0.0,
+            decode_step_s=0.0,
+        )
+
+
+def _asked(message: Generate) -> dict[str, Any]:
+    return {"prompt": bytes(message.prompt_ids).decode()}
+
+
+if __name__ == "__main__":
+    Engine().play()
