@@ -220,7 +220,7 @@ def test_time_limits(start_engine: StartEngine) -> None:
     while len(engine.client.tokens.get(1, ())) < 2:  # both are taken in: the third pass is held
         engine.client.receive()
     engine.now = 5.0
-    engine.runner.hold(passes=1)
+    engine.runner.hold(passes=2)  # the one that began before, and the one after which ends are told
     engine.client.until_ended(2)
     assert engine.client.ended[2].failure.code == "queue_timeout"
     engine.now = 20.0

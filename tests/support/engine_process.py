@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from support.engine_client import PATIENCE_S, EngineClient
@@ -15,9 +18,11 @@ from halogend.wire.messages import EngineReady, EngineSpec, Hello, StartEngine
 
 
 class EngineProcess:
-    """Started, but not told what to load. `close` ends it whatever its state."""
+    """Started, but not told what to load. `close` ends it whatever its state. Its loader is as nice as
+    the tests, unless it is told otherwise (None: as in production): on a busy machine a nicer one
+    hardly runs at all."""
 
-    def __init__(self, *, parent_pid: int | None = None) -> None:
+    def __init__(self, *, parent_pid: int | None = None, loader_niceness: int | None = 0) -> None:
         our_control, their_control = socket.socketpair()
         our_data, their_data = socket.socketpair()
         fds = (their_control.fileno(), their_data.fileno())
@@ -26,6 +31,7 @@ class EngineProcess:
                 *(sys.executable, "-P", "-m", "halogend.engine"),
                 *("--control-fd", str(fds[0]), "--data-fd", str(fds[1])),
                 *("--parent-pid", str(parent_pid or os.getpid())),
+                *(() if loader_niceness is None else ("--loader-niceness", str(loader_niceness))),
             ],
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
@@ -49,12 +55,25 @@ class EngineProcess:
         """The exit status. Raises subprocess.TimeoutExpired."""
         return self.popen.wait(timeout_s)
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """What is sent within the block is all there when it goes on."""
+        self.popen.send_signal(signal.SIGSTOP)
+        yield
+        self.popen.send_signal(signal.SIGCONT)
+
+    def end_control(self) -> None:
+        """The engine reads the end; what it says is still heard."""
+        with socket.socket(fileno=os.dup(self.client.control.fileno())) as same:
+            same.shutdown(socket.SHUT_WR)
+
     def niceness(self) -> dict[int, int]:
         """Of each thread, by its id."""
         found: dict[int, int] = {}
         for task in Path(f"/proc/{self.popen.pid}/task").iterdir():
-            fields = (task / "stat").read_text().rpartition(")")[2].split()
-            found[int(task.name)] = int(fields[16])
+            with suppress(FileNotFoundError, ProcessLookupError):  # it may just have ended
+                fields = (task / "stat").read_text().rpartition(")")[2].split()
+                found[int(task.name)] = int(fields[16])
         return found
 
     def close(self) -> tuple[bytes, bytes]:
