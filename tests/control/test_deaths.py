@@ -1,5 +1,6 @@
 """What a death means: for requests, for the model, for a change on its way."""
 
+import asyncio
 import os
 import signal
 
@@ -7,7 +8,9 @@ import pytest
 from support.played.world import collect, document, failure_of, reached, until
 
 from halogend.control import recover
+from halogend.control.generation import UpdateError
 from halogend.control.receipts import Milestone
+from halogend.wire.messages import PrepareEngine
 
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
 ROLES = ["text", "engine"]
@@ -258,3 +261,15 @@ async def test_a_live_change_whose_process_is_gone_fails_at_once(serving, role):
     assert receipt.outcome == "failed"
     await _serves(world, 2)
     assert world.unit("a").serving.engine_limits.max_batch == 64
+
+
+async def test_a_process_that_is_gone_is_not_asked(serving):
+    """Its socket is closed a moment before its exit is seen: nobody waits for an answer meanwhile."""
+    world = await serving()
+    serving_generation = world.unit("a").serving
+    for worker in serving_generation._workers.values():
+        worker.close()
+    limits = serving_generation.engine_limits
+    with pytest.raises(UpdateError):
+        async with asyncio.timeout(5):
+            await serving_generation.prepare(None, PrepareEngine(update=1, limits=limits))

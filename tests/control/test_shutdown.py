@@ -23,7 +23,7 @@ REPLACE = {"reload": {"strategy": "replace"}}
 
 async def _ends(world):
     await world.reconciler.stop()
-    assert not world.children()
+    await until(lambda: not world.children(), "what was killed is gone")
 
 
 async def test_the_end_during_a_load(serving):
@@ -50,7 +50,7 @@ async def test_the_end_while_a_superseded_load_does_not_let_itself_be_stopped(se
     world.edit(document(world.model("a", "b")))
     (await load.reached()).say("deafen")
     await world.apply(world.model("a", "c"), until=Milestone.ACCEPTED)
-    monkeypatch.setattr(generation, "_STOP_GRACE_S", 0.0)
+    await until(lambda: len(world.children()) == 3, "its text process is gone, its engine is waited for")
     await _ends(world)
 
 

@@ -28,7 +28,7 @@ class Player:
     """`handlers` maps a socket's name to what takes its messages. An order is `{"do": ...}`: `go` goes
     on, `fail` refuses with `code` and `message`, `exit` ends the process with `status`, `die` by a
     signal, `crash` by an error, `stick` leaves the progress counter where it is, `deafen` never hears Stop
-    or the end of the control socket again."""
+    or the end of a socket again."""
 
     def __init__(self, role: str, *data: str) -> None:
         parser = argparse.ArgumentParser()
@@ -48,7 +48,7 @@ class Player:
         self._next = 0
         self._stage_name = "starting"
         self._counter = 0
-        self._sticks = self._deaf = False
+        self._sticks = self.is_deaf = False
 
     # --- what the roles use -----------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Player:
         self.tell(StartFailed(failure=Failure(code=order["code"], message=order["message"])))
 
     def lost(self, name: str) -> None:
-        if name == "control" and not self._deaf:
+        if name == "control" and not self.is_deaf:
             os._exit(0)
 
     def handle(self, name: str, message: AnyMessage) -> None:
@@ -104,7 +104,7 @@ class Player:
         try:
             for message in self.channels[name].receive():
                 if isinstance(message, Stop):
-                    if not self._deaf:
+                    if not self.is_deaf:
                         os._exit(0)
                 else:
                     self.handle(name, message)
@@ -132,6 +132,6 @@ class Player:
             case "stick":
                 self._sticks = True
             case "deafen":
-                self._deaf = True
+                self.is_deaf = True
             case _:
                 self._asked[order["id"]](order)
