@@ -11,7 +11,6 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -172,26 +171,20 @@ class EngineWorker:
 
 def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded], niceness: int) -> None:
     """The loader thread: imports what is heavy, so that the main thread never waits for it, and loads."""
+    # Imports and weights make many objects and no garbage: looking for some takes a tenth of the time.
+    gc.disable()
     try:
         nice_thread(niceness)
         progress.loader.follow()
-        load = _import_load()
+        import halogend.engine.loop  # noqa: F401, PLC0415 (imported here so that the main thread never waits for it)
+        from halogend.engine.loading import load  # noqa: PLC0415
+
         loading.set_result(load(spec, progress))
     except BaseException as error:  # noqa: BLE001 (whatever it is, the main thread reports it)
         loading.set_exception(error)
     finally:
         progress.loader.leave()
-
-
-def _import_load() -> Callable[[EngineSpec, Progress], Loaded]:
-    # Imports make many objects and no garbage: looking for some takes a fifth of the time.
-    gc.disable()
-    try:
-        import halogend.engine.loop  # noqa: F401, PLC0415 (the main thread will want it)
-        from halogend.engine.loading import load  # noqa: PLC0415
-    finally:
         gc.enable()
-    return load
 
 
 def start_failure(spec: EngineSpec, error: BaseException) -> Failure:

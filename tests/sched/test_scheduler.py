@@ -388,3 +388,15 @@ def test_requests_that_make_no_sense(prompt: tuple[int, ...], max_tokens: int) -
 def test_limits_that_make_no_sense(field: str) -> None:
     with pytest.raises(ValueError, match=field):
         make_limits(**{field: -1})
+
+
+def test_the_promise_to_the_largest_request_lasts_until_it_ends() -> None:
+    world = World(make_limits(max_batch=1), blocks=64)
+    assert world.scheduler.blocks_promised == 0
+    world.add(2 * BLOCK_TOKENS, 4 * BLOCK_TOKENS + 1)
+    world.add(3, 5)
+    assert world.scheduler.blocks_promised == 6
+    world.abort(0)
+    assert world.scheduler.blocks_promised == 1
+    world.drain()
+    assert world.scheduler.blocks_promised == 0
