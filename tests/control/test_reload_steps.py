@@ -62,7 +62,7 @@ LOADS = {
     "engine ends at ready": (_order("ready", "engine", do="end", status=5), "HRT-1010"),
     "first token fails": (_order("generate", "engine", **REFUSED, **FIRST_TOKEN), "no memory"),
     "engine killed at first token": (_order("generate", "engine", do="die", signal=9, **FIRST_TOKEN), "status -9"),
-    "text killed at first token": (_order("submit", "text", do="die", signal=9, times=1), "first token failed"),
+    "text killed at first token": (_order("submit", "text", do="die", signal=9, times=1), "HRT-1010"),
 }
 
 
