@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from halogen_kernels import Activation, Kernels, reference, select
 from hypothesis import given, settings
@@ -148,16 +149,22 @@ def test_write_kv(backend: str, dtype: torch.dtype, cache_dtype: torch.dtype) ->
     assert rows[untouched].isnan().all()
 
 
-def test_a_row_is_the_same_bits_alone_and_in_any_batch() -> None:
-    """The CPU backend in bfloat16; preemption and batching change no bit of what is computed."""
-    kernels = table("cpu", torch.bfloat16)
-    for columns, rows in ((576, 960), (1536, 576), (100, 70)):
-        weight, up = (kernels.pack_linear([torch.randn(rows, columns).bfloat16()]) for _ in range(2))
-        x = torch.randn(300, columns).bfloat16()
-        for batch in (2, 3, 8, 17, 300):
-            assert torch.equal(kernels.linear(x[:batch], weight)[:1], kernels.linear(x[:1], weight))
-            gated = kernels.gated_linear(x[:batch], weight, up, "silu")[:1]
-            assert torch.equal(gated, kernels.gated_linear(x[:1], weight, up, "silu"))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("columns", "rows"), [(576, 960), (1024, 320), (1025, 320), (1536, 576), (4096, 200), (100, 70)]
+)
+def test_a_row_is_the_same_bits_alone_and_in_any_batch(dtype: torch.dtype, columns: int, rows: int) -> None:
+    """The packed products: preemption and batching change no bit of what they compute."""
+    kernels = table("cpu", dtype)
+    if kernels.names["linear"] != "cpu.onednn_packed":
+        pytest.skip("this CPU multiplies without packing")
+    for _ in range(8):
+        weight, up = (kernels.pack_linear([torch.randn(rows, columns).to(dtype)]) for _ in range(2))
+        x = torch.randn(200, columns).to(dtype)
+        alone = (kernels.linear(x[:1], weight), kernels.gated_linear(x[:1], weight, up, "silu"))
+        for batch in (2, 3, 8, 17, 200):
+            assert torch.equal(kernels.linear(x[:batch], weight)[:1], alone[0])
+            assert torch.equal(kernels.gated_linear(x[:batch], weight, up, "silu")[:1], alone[1])
 
 
 def test_status_says_what_runs() -> None:

@@ -22,6 +22,8 @@ _mkldnn = torch.ops.mkldnn
 # oneDNN's product of one to three rows waits for its own results: with a large matrix four rows take
 # less time than one.
 _LEAST_ROWS = 4
+# Over more columns than this, one row alone is summed in another order than two and more are.
+_SPLIT_COLUMNS = 1024
 _ROWS_HINT = 16  # the layout oneDNN picks is the same from 1 to 512 rows; it wants a number
 _POST_OPS = {"silu": ("swish", ""), "gelu_tanh": ("gelu", "tanh")}
 
@@ -45,15 +47,18 @@ def pack_linear(slices: Iterable[Tensor]) -> LinearWeight:
 
 
 def linear(x: Tensor, weight: LinearWeight) -> Tensor:
+    rows = len(x)
+    if rows == 1 and weight.columns > _SPLIT_COLUMNS:
+        x = _repeated(x)
     if len(weight.parts) == 1:
-        return _product(x, weight.parts[0])
-    return torch.cat([_product(x, part) for part in weight.parts], dim=-1)
+        return _product(x, weight.parts[0])[:rows]
+    return torch.cat([_product(x, part)[:rows] for part in weight.parts], dim=-1)
 
 
 def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
     done, rows = 0, len(x)
-    if rows < _LEAST_ROWS and weight.parts[0].is_mkldnn:
-        x = x.repeat(-(-_LEAST_ROWS // rows), 1)
+    if rows < _LEAST_ROWS:
+        x = _repeated(x)
     for part in weight.parts:
         piece = _product(x, part)[:rows]
         out[:, done : done + piece.shape[1]] = piece
@@ -61,8 +66,11 @@ def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
 
 
 def gated_linear(x: Tensor, gate: LinearWeight, up: LinearWeight, activation: Activation) -> Tensor:
+    rows = len(x)
+    if rows == 1 and gate.columns > _SPLIT_COLUMNS:
+        x = _repeated(x)
     pairs = zip(gate.parts, up.parts, strict=True)
-    done = [_gated_product(x, gate_part, up_part, activation) for gate_part, up_part in pairs]
+    done = [_gated_product(x, gate_part, up_part, activation)[:rows] for gate_part, up_part in pairs]
     return done[0] if len(done) == 1 else torch.cat(done, dim=-1)
 
 
@@ -74,6 +82,11 @@ def _gated_product(x: Tensor, gate: Tensor, up: Tensor, activation: Activation) 
     opened = _mkldnn._linear_pointwise(x, gate, None, kind, [], algorithm)
     product: Tensor = _mkldnn._linear_pointwise.binary(x, opened, up, None, "mul")
     return product
+
+
+def _repeated(x: Tensor) -> Tensor:
+    """Rows of `x` again and again, at least _LEAST_ROWS."""
+    return x.repeat(-(-_LEAST_ROWS // len(x)), 1)
 
 
 def _pack(part: Tensor) -> Tensor:
