@@ -61,14 +61,13 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GenerationSpec:
-    """Frozen before the processes start. `passive_wait`: cores are shared with other engines."""
+    """Frozen before the processes start."""
 
     model: str
     text: TextSpec
     engine: EngineSpec
     progress_timeout_s: float
     warmup_prompt: str
-    passive_wait: bool
 
 
 class Lease(Protocol):
@@ -190,7 +189,7 @@ class Generation:
         self._startup.check_alive({role: worker.child.exited for role, worker in self._workers.items()})
 
     async def _spawn(self, role: str, sockets: dict[str, socket.socket], threads: int) -> Worker:
-        environ = self._host.child_environ(threads, self.spec.passive_wait)
+        environ = self._host.child_environ(threads)
         worker = await Worker.start(self._host, role, sockets, environ, self._receive)
         self._workers[role] = worker
         self._exits.append(asyncio.create_task(self._await_exit(worker)))

@@ -88,14 +88,13 @@ class Plan:
 def targets(document: Document, gathered: Gathered) -> dict[str, Target]:
     """The desired state of every model. Every model's files must have been usable."""
     ratios = kv_ratios(document, gathered.machine.devices)
-    shared = len(gathered.models) > 1
     found = {}
     for name, resolved in gathered.models.items():
         budget = usable_bytes(document, gathered.machine.device(resolved.device))
         fixed = sum(_fixed_bytes(gathered, peer) for peer in _peers(gathered, resolved.device))
         own = _fixed_bytes(gathered, name)
         room = Room(budget, max(0, budget - fixed), max(0, budget - own), ratios.get(name, 0.0))
-        found[name] = _target(resolved, room, gathered.machine, shared)
+        found[name] = _target(resolved, room, gathered.machine)
     return found
 
 
@@ -119,7 +118,7 @@ def _fixed_bytes(gathered: Gathered, name: str) -> int:
     return (facts.weight_bytes or 0) + facts.working_bytes
 
 
-def _target(resolved: Resolved, room: Room, machine: Machine, shared: bool) -> Target:
+def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
     config = resolved.config
     limits = _limits(resolved)
     token_bytes = resolved.geometry.kv_bytes_per_token(2 if resolved.kv_dtype == "bf16" else 4)
@@ -135,7 +134,6 @@ def _target(resolved: Resolved, room: Room, machine: Machine, shared: bool) -> T
         engine=engine,
         progress_timeout_s=config.load.progress_timeout_s,
         warmup_prompt=config.warmup.prompt,
-        passive_wait=shared,
     )
     weights = resolved.geometry.weight_bytes(2 if resolved.precision == "bf16" else 4)
     return Target(

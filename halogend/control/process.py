@@ -34,8 +34,10 @@ class Host:
     stderr: BinaryIO
     package: str = "halogend"
 
-    def child_environ(self, threads: int, passive_wait: bool) -> dict[str, str]:
-        """`passive_wait` makes idle OpenMP threads sleep: right where engines share cores."""
+    def child_environ(self, threads: int) -> dict[str, str]:
+        """Idle OpenMP threads sleep instead of spinning: a load, a text process or the daemon on one of
+        the cores would otherwise make every step of an engine wait ten times as long
+        (docs/benchmarks.md)."""
         environ = {name: self.environ[name] for name in _INHERITED if name in self.environ}
         environ["OMP_NUM_THREADS"] = str(threads)
         environ["MKL_NUM_THREADS"] = str(threads)
@@ -44,8 +46,7 @@ class Host:
         environ["PYTHONUNBUFFERED"] = "1"
         # Weights lie in huge pages: a decode step reads all of them, and takes about a tenth less time.
         environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
-        if passive_wait:
-            environ["OMP_WAIT_POLICY"] = "passive"
+        environ["OMP_WAIT_POLICY"] = "passive"
         return environ
 
 

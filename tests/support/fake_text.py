@@ -53,7 +53,7 @@ def spec_of(model: str) -> GenerationSpec:
         limits=limits,
     )
     text = TextSpec(path="m.gguf", load_format="auto", chat_template=None, limits=LIMITS)
-    return GenerationSpec(model, text, engine, progress_timeout_s=5.0, warmup_prompt="", passive_wait=False)
+    return GenerationSpec(model, text, engine, progress_timeout_s=5.0, warmup_prompt="")
 
 
 class FakeText:

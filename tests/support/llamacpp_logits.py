@@ -8,7 +8,6 @@ should hold.
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path

@@ -15,7 +15,8 @@ from typing import TextIO
 from halogend.checkpoint.errors import CheckpointError
 from halogend.engine.bench.measure import BATCHES, PREFILL_TOKENS, measure
 
-SIDES = ("halogend", "llama.cpp")
+OURS = "halogend"
+SIDES = (OURS, "llama.cpp")
 _CHILD_LIMIT_S = 600.0
 _ISA_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 
@@ -81,7 +82,9 @@ def _compare(model: str, args: argparse.Namespace) -> dict[str, list[dict[str, f
 def _measure_side(model: str, side: str, args: argparse.Namespace) -> dict[str, float] | None:
     command = [sys.executable, "-m", "halogend.engine.bench", model, "--side", side]
     command += ["--threads", str(args.threads), "--precision", args.precision]
-    environ = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}  # as the daemon starts an engine
+    environ = dict(os.environ)
+    if side == OURS:  # as the daemon starts an engine
+        environ |= {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "OMP_WAIT_POLICY": "passive"}
     child = subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_LIMIT_S, check=False, env=environ)
     if child.returncode:
         last = child.stderr.strip().splitlines()[-1:] or [f"exit status {child.returncode}"]

@@ -49,8 +49,8 @@ class PlayedHost(Host):
     package: str = "support.played"
     more: Mapping[str, str] = field(default_factory=dict)
 
-    def child_environ(self, threads: int, passive_wait: bool) -> dict[str, str]:
-        return {**super().child_environ(threads, passive_wait), "PYTHONPATH": str(_TESTS), **self.more}
+    def child_environ(self, threads: int) -> dict[str, str]:
+        return {**super().child_environ(threads), "PYTHONPATH": str(_TESTS), **self.more}
 
 
 class PlayedSockets:
