@@ -7,6 +7,7 @@ and stopped once; what happens between is told by `died`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import itertools
 import socket
@@ -40,12 +41,15 @@ from halogend.wire.messages import (
     TextReady,
     TextSpec,
 )
+from halogend.wire.process import EXIT_PEER_LOST
 
 _STOP_GRACE_S = 5.0
 _PREPARE_LIMIT_S = 30.0
 _WATCH_EVERY_S = 1.0
 _MEASURE_EVERY = 10
 _TEXT, _ENGINE = "text", "engine"
+_FOLLOWS = (0, EXIT_PEER_LOST)  # how a process ends because the other one did
+_PEER_GRACE_S = 0.5
 
 
 class UpdateError(Exception):
@@ -285,6 +289,8 @@ class Generation:
 
     async def _await_exit(self, worker: Worker) -> None:
         await worker.child.exited.wait()
+        if worker.child.status in _FOLLOWS:
+            await self._until_peer_exited(worker)
         how = f"the {worker.role} process ended with status {worker.child.status}"
         self._startup.fail(Code.START_FAILED, f"{how} while starting", self.stderr_tail)
         if self.state is State.STARTING:
@@ -296,6 +302,14 @@ class Generation:
             for each in self._workers.values():
                 each.child.kill()
             self.died.set()
+
+    async def _until_peer_exited(self, worker: Worker) -> None:
+        """Whoever went first is the reason, and is told first; both exits may be seen in any order."""
+        peers = [each for each in self._workers.values() if each is not worker]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PEER_GRACE_S):
+                for peer in peers:
+                    await peer.child.exited.wait()
 
     async def _watch(self) -> None:
         due = time.monotonic()

@@ -32,7 +32,7 @@ from halogend.wire.messages import (
     StartFailed,
     Stop,
 )
-from halogend.wire.process import nice_thread
+from halogend.wire.process import EXIT_PEER_LOST, nice_thread
 
 if TYPE_CHECKING:
     from halogend.engine.interface import Loaded
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 EXIT_STOPPED = 0
 EXIT_BUG = 1
 EXIT_START_FAILED = 3
-EXIT_PEER_LOST = 4
 EXIT_BROKEN = 5
 
 START_FAILED = "HRT-1010"

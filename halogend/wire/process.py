@@ -9,6 +9,7 @@ import threading
 import time
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+EXIT_PEER_LOST = 4  # the other process of the generation went first
 EXIT_ORPHANED = 6
 
 
