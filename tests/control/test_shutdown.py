@@ -50,6 +50,8 @@ async def test_the_end_while_a_superseded_load_does_not_let_itself_be_stopped(se
     world.edit(document(world.model("a", "b")))
     (await load.reached()).say("deafen")
     await world.apply(world.model("a", "c"), until=Milestone.ACCEPTED)
+    loading = world.house.units["a"].loading
+    await until(lambda: loading.state is generation.State.STOPPED, "the superseded load is being stopped")
     await until(lambda: len(world.children()) == 3, "its text process is gone, its engine is waited for")
     await _ends(world)
 
