@@ -77,10 +77,6 @@ class Plan:
     server_changes: tuple[dict[str, Any], ...]
     problems: tuple[Problem, ...]
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.server_changes and all(model.action is ModelAction.KEEP for model in self.models)
-
 
 # --- document and facts -> targets ----------------------------------------------------------------
 
