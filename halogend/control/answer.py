@@ -7,7 +7,6 @@ engine died. A moved request's earlier events are void; its consumer never sees 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -31,7 +30,6 @@ class Answer:
         self.request = request
         self.seed = seed
         self.generation = 0
-        self.began = time.monotonic()
         self.deaths = 0
         self.has_token = False
         self.holder: Generation | None = None
