@@ -9,6 +9,7 @@ from pathlib import Path
 from halogend.checkpoint.cursor import Cursor
 from halogend.checkpoint.errors import INDEX_INVALID, TRUNCATED, TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.gguf_types import GGML_TYPES, GgmlType
+from halogend.checkpoint.plain_types import PlainType
 
 MIN_ENTRY_BYTES = 8 + 4 + 8 + 4 + 8
 _MAX_DIMENSIONS = 4
@@ -17,13 +18,14 @@ _MAX_DIMENSIONS = 4
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """`shape` is row-major (outermost first, so the last one is contiguous and holds the blocks);
-    `offset` is from the file's start."""
+    `offset` is from the start of the file, which is number `file` of the checkpoint's files."""
 
     name: str
     shape: tuple[int, ...]
-    type: GgmlType
+    type: GgmlType | PlainType
     offset: int
     nbytes: int
+    file: int = 0
 
     @property
     def elements(self) -> int:

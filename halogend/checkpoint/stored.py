@@ -1,0 +1,142 @@
+"""How a matrix lies in a checkpoint's files, and which rows of it a model's weight is.
+
+    fused QKV [q + k + v, h]      three weights, each some rows of one stored matrix
+    experts [E, f, h]             E weights, each f rows of one stored matrix of E * f rows
+    GPTQ: codes, zeros, scales    one stored matrix over four tensors
+
+So whoever decodes has one question to answer: rows a to b of a stored matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from halogend.checkpoint.tensor_table import TensorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """One tensor, of numbers or of GGML blocks; leading axes are flattened, a vector is one row."""
+
+    tensor: TensorInfo
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.tensor.shape[:-1])
+
+    @property
+    def columns(self) -> int:
+        return self.tensor.shape[-1]
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        return (self.tensor,)
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8:
+    """Eight-bit floats [rows, columns] times `scale`: one for all (`block` None), or one for each
+    block of (rows, columns), [ceil(rows / block rows), ceil(columns / block columns)]."""
+
+    weight: TensorInfo
+    scale: TensorInfo
+    block: tuple[int, int] | None
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.weight.shape[:-1])
+
+    @property
+    def columns(self) -> int:
+        return self.weight.shape[-1]
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        return (self.weight, self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Gptq:
+    """Four-bit codes, eight along the columns in an int32: `qweight` [columns / 8, rows], `scales`
+    [groups, rows], `qzeros` [groups, rows / 8]. Column c belongs to group `g_idx[c]`, or c // `group`
+    where that is None. A zero point is the stored one plus `zero_offset`."""
+
+    qweight: TensorInfo
+    qzeros: TensorInfo
+    scales: TensorInfo
+    g_idx: TensorInfo | None
+    group: int
+    zero_offset: int
+
+    @property
+    def rows(self) -> int:
+        return self.qweight.shape[1]
+
+    @property
+    def columns(self) -> int:
+        return self.qweight.shape[0] * 8
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        parts = (self.qweight, self.qzeros, self.scales)
+        return parts if self.g_idx is None else (*parts, self.g_idx)
+
+
+@dataclass(frozen=True, slots=True)
+class Awq:
+    """Four-bit codes, eight along the rows in an int32 in AutoAWQ's interleaved order: `qweight`
+    [columns, rows / 8], `qzeros` [groups, rows / 8] (None: codes are signed around 8), `scales`
+    [groups, rows]."""
+
+    qweight: TensorInfo
+    qzeros: TensorInfo | None
+    scales: TensorInfo
+    group: int
+
+    @property
+    def rows(self) -> int:
+        return self.qweight.shape[1] * 8
+
+    @property
+    def columns(self) -> int:
+        return self.qweight.shape[0]
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        parts = (self.qweight, self.scales)
+        return parts if self.qzeros is None else (*parts, self.qzeros)
+
+
+Encoded = Plain | Fp8 | Gptq | Awq
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows `first` to `first + rows - 1` of a stored matrix."""
+
+    encoded: Encoded
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A matrix (or a vector, as one row) of the model."""
+
+    pieces: tuple[Piece, ...]
+    rows: int
+    columns: int
+
+    @property
+    def nbytes(self) -> int:
+        """What decoding it reads of the files, to the nearest row."""
+        return sum(
+            sum(tensor.nbytes for tensor in piece.encoded.tensors) * piece.rows // piece.encoded.rows
+            for piece in self.pieces
+        )
+
+
+def whole(encoded: Encoded) -> Weight:
+    """All rows of a stored matrix."""
+    return Weight((Piece(encoded, 0, encoded.rows),), encoded.rows, encoded.columns)
