@@ -17,6 +17,7 @@ from halogend.config import tree
 from halogend.config.findings import Findings
 from halogend.config.places import ParseResult, Places
 from halogend.config.problems import in_order
+from halogend.config.profiles import pinned
 from halogend.config.refusals import report_refusal
 from halogend.config.schema import Document, ModelConfig, ModelReloadConfig
 from halogend.config.shape import shape
@@ -40,7 +41,7 @@ def parse(data: bytes, file: str, env: Mapping[str, str]) -> ParseResult:
 def _validated(plain: dict[str, Any], findings: Findings) -> Document | None:
     """The document, or None with the refused values reported."""
     try:
-        return _inherited(Document.model_validate(plain))
+        return _concrete(Document.model_validate(plain))
     except ValidationError as error:
         reported = {problem.path for problem in findings.problems}
         for path, details in _by_path(error, findings).items():
@@ -71,15 +72,15 @@ def _is_inside(path: str, around: str) -> bool:
     return path == around or path.startswith((f"{around}.", f"{around}["))
 
 
-def _inherited(document: Document) -> Document:
-    """Each model's reload settings made concrete: what it does not say is the document's."""
+def _concrete(document: Document) -> Document:
+    """What a model does not say filled in: from its engine_version, and its reload from the document's."""
 
-    def concrete(model: ModelConfig) -> ModelConfig:
+    def inherited(model: ModelConfig) -> ModelConfig:
         own = model.reload.model_dump(include=model.reload.model_fields_set)
         common = document.reload.model_dump(include=set(ModelReloadConfig.model_fields))
         return model.model_copy(update={"reload": ModelReloadConfig(**{**common, **own})})
 
-    return document.model_copy(update={"models": tuple(concrete(model) for model in document.models)})
+    return document.model_copy(update={"models": tuple(inherited(model) for model in pinned(document).models)})
 
 
 def _partial(plain: dict[str, Any], findings: Findings) -> tuple[Document | None, tuple[int, ...]]:
@@ -96,4 +97,4 @@ def _partial(plain: dict[str, Any], findings: Findings) -> tuple[Document | None
         partial = Document.model_validate({**sound, "models": tuple(models[i] for i in kept), "allow_empty": True})
     except ValidationError:  # a fault that has no place of its own, such as too many models
         return None, ()
-    return _inherited(partial), kept
+    return _concrete(partial), kept

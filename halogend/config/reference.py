@@ -12,6 +12,7 @@ from halogend.config.canonical import canonical
 from halogend.config.codes import Code
 from halogend.config.fields import extra_of, key_of, nested
 from halogend.config.parse import parse
+from halogend.config.profiles import PROFILES, leaves
 from halogend.config.unavailable import LATER, OUT_OF_SCOPE, neutral_words
 
 _EXAMPLE = """\
@@ -101,7 +102,18 @@ def _config_lines() -> Iterator[str]:
         yield from _rows(model, "")
         if model is schema.ModelConfig:
             yield _KV_NOTE.rstrip("\n")
+    yield from _profile_lines()
     yield from _unavailable_lines()
+
+
+def _profile_lines() -> Iterator[str]:
+    yield "\n## Engine versions\n"
+    yield "What `engine_version` sets where the model does not say; the rest is as above.\n"
+    yield "| version | field | value |\n|---|---|---|"
+    for version in PROFILES:
+        for path, value in leaves(version):
+            note = ", of a model that is alone and has no `kv_cache_bytes`" if path == "kv_cache_ratio" else ""
+            yield f"| {version} | `{path}` | {_default(value, {})}{note} |"
 
 
 def _rows(model: type[BaseModel], prefix: str) -> Iterator[str]:

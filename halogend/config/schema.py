@@ -58,6 +58,7 @@ DeviceChoice = Annotated[str, BeforeValidator(lambda value: values.device_id(val
 PathText = Annotated[str, Field(min_length=1, max_length=4096)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Millis = Annotated[int, Field(le=DAY_S * 1000)]
+EngineVersion = Literal["0.15.2"]
 Strategy = Literal["auto", "overlap", "replace"]
 LATER_STRATEGIES = ("shrink", "rolling")
 DrainTimeout = Annotated[float, Field(ge=0, le=DAY_S)] | Literal["auto"]
@@ -232,6 +233,13 @@ class ModelConfig(Section):
         "Path of the checkpoint: a .gguf file. A relative path starts at the daemon's working directory.",
         GENERATION,
         path=True,
+    )
+    engine_version: EngineVersion | None = setting(
+        "Version whose defaults the fields that are not set keep, whatever later releases have. They become "
+        "fields of the canonical form, and a change of it shows as changes of those, each with its own class.",
+        LIVE,
+        default=None,
+        unset="the defaults of this page",
     )
     load_format: Literal["auto", "gguf"] = setting(
         "Format of the checkpoint; `auto` decides by the first bytes, and a contradiction is an error.",

@@ -24,7 +24,7 @@ LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyTyp
         schema.ModelConfig: {
             "mmap_threshold": (0.9,),
             "max_queue_tokens": (0,),
-            "kv_block_pool": (OFF, {"autoscale": "auto", "min_free_ratio": 0.03}),
+            "kv_block_pool": ({"autoscale": "auto", "min_free_ratio": 0.03}, OFF),
             "watermarks": (OFF, {"soft": 0.75, "hard": 0.9}),
             "eviction": ({"policy": "lru"},),
             "cache_scope": ("key",),
@@ -37,7 +37,6 @@ LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyTyp
             "residency": ("always",),
             "probation": (OFF,),
             "tensor_parallel_size": (1,),
-            "engine_version": (),
         },
     }
 )

@@ -132,7 +132,14 @@ def test_rules_never_raise(plain: dict[str, Any]) -> None:
     assert all(problem.line is not None for problem in check(result))
 
 
-SINGLE_VALUED = {"apiVersion", "server.auth", "reload.atomic", "models[].exec_mode", "models[].load.verify"}
+SINGLE_VALUED = {
+    "apiVersion",
+    "server.auth",
+    "reload.atomic",
+    "models[].engine_version",
+    "models[].exec_mode",
+    "models[].load.verify",
+}
 SEVERAL = [field for field in fields() if field.path not in SINGLE_VALUED]
 
 
