@@ -14,7 +14,7 @@ TOKENIZER_INVALID = "HCK-1009"  # broken, or of a kind that is not supported
 FILE_UNREADABLE = "HCK-1010"  # missing, no permission, a directory where a file is wanted, I/O error
 INDEX_INVALID = "HCK-1011"  # the tensor table: overlaps, duplicates, misplaced entries
 VERSION_UNSUPPORTED = "HCK-1012"  # version or byte order of the format
-SPLIT_UNSUPPORTED = "HCK-1013"  # one of several parts
+SPLIT_INVALID = "HCK-1013"  # parts of a split model that do not belong together, or not the first named
 
 ALL_CODES = (
     FORMAT_UNKNOWN,
@@ -29,7 +29,7 @@ ALL_CODES = (
     FILE_UNREADABLE,
     INDEX_INVALID,
     VERSION_UNSUPPORTED,
-    SPLIT_UNSUPPORTED,
+    SPLIT_INVALID,
 )
 
 

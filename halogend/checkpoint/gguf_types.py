@@ -44,6 +44,8 @@ class GgmlType(enum.Enum):
     TQ1_0 = (34, 256, 54)
     TQ2_0 = (35, 256, 66)
     MXFP4 = (39, 32, 17)
+    NVFP4 = (40, 64, 36)
+    Q1_0 = (41, 128, 18)
 
     def __init__(self, number: int, block_elements: int, block_bytes: int) -> None:
         self.number = number

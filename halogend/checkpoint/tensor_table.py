@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halogend.checkpoint.cursor import Cursor
@@ -32,8 +32,8 @@ class TensorInfo:
         return math.prod(self.shape)
 
 
-def read_entry(cursor: Cursor) -> TensorInfo:
-    """An entry as the file has it: `offset` still counts from the data's start."""
+def read_entry(cursor: Cursor, file: int) -> TensorInfo:
+    """An entry of file number `file` as it has it: `offset` still counts from the data's start."""
     name = cursor.text("a tensor's name")
     what = f"tensor {name!r}"
     dimensions = cursor.u32(f"the dimension count of {what}")
@@ -51,7 +51,7 @@ def read_entry(cursor: Cursor) -> TensorInfo:
         )
     shape = tuple(reversed(reversed_shape))
     nbytes = math.prod(shape) // kind.block_elements * kind.block_bytes
-    return TensorInfo(name, shape, kind, cursor.u64(f"the offset of {what}"), nbytes)
+    return TensorInfo(name, shape, kind, cursor.u64(f"the offset of {what}"), nbytes, file)
 
 
 def place_tensors(
@@ -65,7 +65,7 @@ def place_tensors(
             raise _bad_tensor(path, entry.name, "is there twice")
         if entry.offset % alignment:
             raise _bad_tensor(path, entry.name, f"begins at {entry.offset}, no multiple of the alignment {alignment}")
-        placed = TensorInfo(entry.name, entry.shape, entry.type, data_offset + entry.offset, entry.nbytes)
+        placed = replace(entry, offset=data_offset + entry.offset)
         if placed.offset + placed.nbytes > file_size:
             end = placed.offset + placed.nbytes
             raise _bad_tensor(path, entry.name, f"ends at byte {end}, the file at {file_size}", TRUNCATED)

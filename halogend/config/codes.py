@@ -195,9 +195,11 @@ class Code(enum.StrEnum):
     CHECKPOINT_VERSION = ("HCK-1012", "the version of the format is not supported",
         "The file is of a version of its format that this release does not read, or is of the other byte order.",
         "Convert the file to a version the message names.")
-    CHECKPOINT_IN_PARTS = ("HCK-1013", "the checkpoint is split into parts",
-        "The file says it is one of several parts; this release reads whole files only.",
-        "Merge the parts into one file and name that.")
+    CHECKPOINT_IN_PARTS = ("HCK-1013", "the parts of a split checkpoint do not fit together",
+        ("The file is one of several parts, and is not the first, or a file beside it that bears the name of a part "
+         "belongs to another model."),
+        ("Name the first part, `...-00001-of-0000N.gguf`, and keep all parts of one model in one folder under the "
+         "names they were made with."))
 
     # --- HRT-1xxx: the running daemon --------------------------------------------------------------
     ENGINE_DIED = ("HRT-1001", "an engine died",

@@ -246,13 +246,6 @@ def test_an_alignment_that_is_none(raw: Write, alignment: int):
     assert "general.alignment" in refusal(raw(head(keys=2), ARCH, key)).message
 
 
-def test_a_part_of_a_split_file_is_refused_by_name(raw: Write):
-    key = string("split.count") + struct.pack("<IH", 2, 3)
-    error = refusal(raw(head(keys=2), ARCH, key))
-    assert error.code == errors.SPLIT_UNSUPPORTED
-    assert "3 parts" in error.message
-
-
 @pytest.mark.parametrize(
     ("entries", "code", "words"),
     [
