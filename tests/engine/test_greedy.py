@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from support import greedy_case
 from support.engine_driver import generate_greedy, load_engine
+from support.greedy_case import NEW_TOKENS, PROMPTS
 from support.tiny_models import TinyModel, tiny_gemma3, tiny_llama
 
 from halogend.engine.interface import Loaded
 
-PROMPTS = 20
-NEW_TOKENS = 64
 WINDOW = 16
-NEAR_TIE = 1e-3
-LENGTHS = [1, 2, 15, 16, 17, 33, 48, 65, 90, 120]
 
 MODELS: dict[str, Callable[[Path], TinyModel]] = {
     "llama": lambda path: tiny_llama(path, seed=1),
@@ -36,39 +33,9 @@ class Case:
     expected: list[list[int]]
 
 
-@torch.no_grad()
-def continuations(reference: Any, prompts: torch.Tensor, count: int) -> list[tuple[list[int], float]]:
-    """For each row, `count` greedy tokens of a float64 model and the smallest gap between its two
-    first choices."""
-    out = reference.generate(
-        prompts,
-        attention_mask=torch.ones_like(prompts),
-        max_new_tokens=count,
-        do_sample=False,
-        eos_token_id=None,
-        output_logits=True,
-        return_dict_in_generate=True,
-    )
-    first_two = torch.stack(out.logits, dim=1).topk(2).values
-    gaps = (first_two[..., 0] - first_two[..., 1]).amin(-1)
-    return list(zip(out.sequences[:, prompts.shape[1] :].tolist(), gaps.tolist(), strict=True))
-
-
-def make_case(tiny: TinyModel, count: int) -> Case:
-    """Prompts whose continuations hold no near-tie: one that does is replaced by another."""
-    reference = tiny.reference().double()
-    generator = torch.Generator().manual_seed(tiny.vocab_size)
-    prompts: list[list[int]] = []
-    expected: list[list[int]] = []
-    each = count // len(LENGTHS)
-    for length in LENGTHS:
-        while len(prompts) < each * (LENGTHS.index(length) + 1):
-            drawn = torch.randint(3, tiny.vocab_size, (each, length), generator=generator)
-            for prompt, (tokens, gap) in zip(drawn.tolist(), continuations(reference, drawn, NEW_TOKENS), strict=True):
-                if gap >= NEAR_TIE and len(prompts) < each * (LENGTHS.index(length) + 1):
-                    prompts.append(prompt)
-                    expected.append(tokens)
-    return Case(tiny, prompts, expected)
+def make_case(tiny: TinyModel) -> Case:
+    made = greedy_case.make_case(tiny)
+    return Case(tiny, made.prompts, made.expected)
 
 
 @pytest.fixture(
@@ -77,7 +44,7 @@ def make_case(tiny: TinyModel, count: int) -> Case:
 )
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     tiny = MODELS[request.param](tmp_path_factory.mktemp("tiny") / "model.gguf")
-    return make_case(tiny, PROMPTS)
+    return make_case(tiny)
 
 
 @pytest.fixture
@@ -132,7 +99,7 @@ def test_stale_blocks_are_never_read(case: Case, engine: Loaded) -> None:
 
 @pytest.fixture(scope="module")
 def gemma_case(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return make_case(MODELS["gemma3"](tmp_path_factory.mktemp("tiny") / "model.gguf"), PROMPTS)
+    return make_case(MODELS["gemma3"](tmp_path_factory.mktemp("tiny") / "model.gguf"))
 
 
 @pytest.mark.parametrize("off_by", [-1, 1])
