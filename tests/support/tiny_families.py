@@ -123,3 +123,7 @@ COMMON: dict[str, Any] = {
     "max_position_embeddings": CONTEXT,
     "rms_norm_eps": 1e-5,
 }
+
+# Variants that a GGUF file of their architecture can say in full: Mistral's and Qwen2's windows have
+# no key there, Qwen3-MoE's layers without experts no tensor, and its routing is always normalised.
+IN_GGUF = tuple(name for name in VARIANTS if name not in ("mistral", "qwen2-window", "qwen3_moe-mixed"))

@@ -17,7 +17,7 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from support.tiny_vocab import TinyVocab, bpe_vocab, spm_vocab
+from support.tiny_vocab import TinyVocab, bpe_vocab, spm_vocab, value_type
 from torch import Tensor
 
 CHAT_TEMPLATE = (
@@ -188,21 +188,10 @@ def _writer(path: Path, architecture: str, form: TinyShape, vocab: TinyVocab, ro
         if key == "scores":
             writer.add_token_scores([*value, *[-1000.0] * form.extra_vocab])
         else:
-            writer.add_key_value(f"tokenizer.ggml.{key}", value, *_value_type(value))
+            writer.add_key_value(f"tokenizer.ggml.{key}", value, *value_type(value))
     if form.chat_template is not None:
         writer.add_chat_template(form.chat_template)
     return writer
-
-
-def _value_type(value: Any) -> tuple[Any, ...]:
-    kinds = gguf.GGUFValueType
-    if isinstance(value, bool):
-        return (kinds.BOOL,)
-    if isinstance(value, int):
-        return (kinds.UINT32,)
-    if isinstance(value, str):
-        return (kinds.STRING,)
-    return (kinds.ARRAY, kinds.STRING)
 
 
 def _add(writer: gguf.GGUFWriter, names: dict[str, str], name: str, tensor: Tensor, kind: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import gguf
+
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 _WORDS = ("the", "of", "and", "to", "in", "is", "that", "for", "it", "was", "on", "are", "as", "with", "his", "they")
 
@@ -73,6 +75,18 @@ def spm_vocab() -> TinyVocab:
         "add_space_prefix": False,
     }
     return TinyVocab(tuple(tokens), tuple(types), metadata)
+
+
+def value_type(value: Any) -> tuple[Any, ...]:
+    """The GGUF types of a metadata value, as `GGUFWriter.add_key_value` takes them."""
+    kinds = gguf.GGUFValueType
+    if isinstance(value, bool):
+        return (kinds.BOOL,)
+    if isinstance(value, int):
+        return (kinds.UINT32,)
+    if isinstance(value, str):
+        return (kinds.STRING,)
+    return (kinds.ARRAY, kinds.STRING)
 
 
 def _byte_alphabet() -> dict[int, str]:
