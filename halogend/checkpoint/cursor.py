@@ -29,6 +29,9 @@ def open_regular(path: Path) -> BinaryIO:
         return path.open("rb", buffering=0)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, FileNotFoundError) and path.is_symlink():
+            reason = f"is a dangling symlink to {path.readlink()}: the download is incomplete"
+            raise CheckpointError(FILE_UNREADABLE, f"{path}: {reason}") from error
         raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {reason}") from error
 
 

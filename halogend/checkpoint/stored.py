@@ -17,17 +17,20 @@ from halogend.checkpoint.tensor_table import TensorInfo
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """One tensor, of numbers or of GGML blocks; leading axes are flattened, a vector is one row."""
+    """One tensor, of numbers or of GGML blocks; leading axes are flattened, a vector is a column, a
+    scalar one row of one column."""
 
     tensor: TensorInfo
 
     @property
     def rows(self) -> int:
-        return math.prod(self.tensor.shape[:-1])
+        shape = self.tensor.shape
+        return math.prod(shape if len(shape) == 1 else shape[:-1])
 
     @property
     def columns(self) -> int:
-        return self.tensor.shape[-1]
+        shape = self.tensor.shape
+        return shape[-1] if len(shape) > 1 else 1
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:
@@ -60,7 +63,8 @@ class Fp8:
 class Gptq:
     """Four-bit codes, eight along the columns in an int32: `qweight` [columns / 8, rows], `scales`
     [groups, rows], `qzeros` [groups, rows / 8]. Column c belongs to group `g_idx[c]`, or c // `group`
-    where that is None. A zero point is the stored one plus `zero_offset`."""
+    where that is None. A zero point is the stored one plus `zero_offset` (0 or 1), modulo 16; with
+    `zero_carry` the ones were added to whole int32s, so a code that wraps carries into the next."""
 
     qweight: TensorInfo
     qzeros: TensorInfo
@@ -68,6 +72,7 @@ class Gptq:
     g_idx: TensorInfo | None
     group: int
     zero_offset: int
+    zero_carry: bool = False
 
     @property
     def rows(self) -> int:
@@ -122,7 +127,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A matrix (or a vector, as one row) of the model."""
+    """A matrix (or a vector, as a column) of the model."""
 
     pieces: tuple[Piece, ...]
     rows: int

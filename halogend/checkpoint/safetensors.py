@@ -1,0 +1,148 @@
+"""The tensors of a safetensors checkpoint: one file, or shards that an index lists.
+
+Which file holds what is checked both ways: every name of the index is in its shard, every tensor
+of a shard is in the index under that shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from halogend.checkpoint.cursor import Cursor, open_regular
+from halogend.checkpoint.errors import (
+    FILE_UNREADABLE,
+    FORMAT_UNKNOWN,
+    INDEX_INVALID,
+    TENSOR_MISSING,
+    CheckpointError,
+)
+from halogend.checkpoint.safetensors_header import MAX_HEADER_BYTES, parse_json_object, read_safetensors_header
+from halogend.checkpoint.tensor_table import TensorInfo
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """`tensors` by name; each says which of `files` it lies in, and where. `digest` is the sha256 of
+    the index and all headers, in hex."""
+
+    files: tuple[Path, ...]
+    tensors: Mapping[str, TensorInfo]
+    digest: str
+
+
+def read_shards(path: Path) -> Shards:
+    """Reads and checks the headers of the checkpoint at `path`: a directory, or one safetensors file.
+
+    Raises CheckpointError naming the file and the tensor or key.
+    """
+    if not _is_directory(path):
+        return _read_files((path,), b"", None)
+    if _is_listed(path / SINGLE_FILE):
+        return _read_files((path / SINGLE_FILE,), b"", None)
+    index = path / INDEX_FILE
+    if not _is_listed(index):
+        raise _nothing_to_read(path)
+    raw = _read_index(index)
+    weight_map = _weight_map(index, raw)
+    files = tuple(path / name for name in sorted(set(weight_map.values())))
+    return _read_files(files, raw, weight_map)
+
+
+def _is_listed(path: Path) -> bool:
+    """Whether the directory has the name, be it a symlink to nothing."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
+    return True
+
+
+def _is_directory(path: Path) -> bool:
+    """False also for what cannot be looked at: opening it will say why."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _read_files(files: tuple[Path, ...], index: bytes, weight_map: Mapping[str, str] | None) -> Shards:
+    digest = hashlib.sha256(index)
+    listed: dict[str, list[str]] = {}
+    for name, shard in (weight_map or {}).items():
+        listed.setdefault(shard, []).append(name)
+    tensors: dict[str, TensorInfo] = {}
+    for number, path in enumerate(files):
+        header = read_safetensors_header(path, number)
+        digest.update(len(header.raw).to_bytes(8, "little") + header.raw)
+        for name in header.tensors.keys() & tensors.keys():
+            other = files[tensors[name].file].name
+            raise CheckpointError(INDEX_INVALID, f"{path}: tensor {name!r} is in {other} as well")
+        if weight_map is not None:
+            _check_against_index(path, header.tensors, weight_map, listed[path.name])
+        tensors |= header.tensors
+    return Shards(files, MappingProxyType(tensors), digest.hexdigest())
+
+
+def _check_against_index(
+    path: Path, tensors: Mapping[str, TensorInfo], weight_map: Mapping[str, str], listed: Sequence[str]
+) -> None:
+    for name in tensors:
+        if weight_map.get(name) != path.name:
+            told = f"puts it into {weight_map[name]}" if name in weight_map else "does not list it"
+            raise CheckpointError(INDEX_INVALID, f"{path}: tensor {name!r} is there, but {INDEX_FILE} {told}")
+    for name in listed:
+        if name not in tensors:
+            raise CheckpointError(
+                TENSOR_MISSING, f"{path}: tensor {name!r} is missing, which {INDEX_FILE} puts into this file"
+            )
+
+
+def _read_index(path: Path) -> bytes:
+    with open_regular(path) as file:
+        cursor = Cursor(file, path)
+        if cursor.file_size > MAX_HEADER_BYTES:
+            raise CheckpointError(INDEX_INVALID, f"{path}: has {cursor.file_size} bytes, too many for an index")
+        cursor.require(cursor.file_size, "the index")
+        return bytes(cursor.data[: cursor.file_size])
+
+
+def _weight_map(path: Path, raw: bytes) -> Mapping[str, str]:
+    weight_map = parse_json_object(raw.lstrip(), f"{path}: the index").get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(INDEX_INVALID, f"{path}: key 'weight_map' is missing or no JSON object with entries")
+    for name, shard in weight_map.items():
+        if not isinstance(shard, str) or not shard or shard in {".", ".."} or set(shard) & set("/\\\0"):
+            raise CheckpointError(
+                INDEX_INVALID,
+                f"{path}: key 'weight_map': {reprlib.repr(name)} is in {reprlib.repr(shard)}, "
+                "which is no file name of this directory",
+            )
+    return weight_map
+
+
+def _nothing_to_read(directory: Path) -> CheckpointError:
+    try:
+        names = sorted(entry.name for entry in directory.iterdir())
+    except OSError as error:
+        return CheckpointError(FILE_UNREADABLE, f"{directory}: cannot be read: {error.strerror}")
+    wanted = f"neither {SINGLE_FILE} nor {INDEX_FILE}"
+    for suffixes, remedy in (
+        ((".safetensors",), "shards need their index; fetch it, or give the path of the one file"),
+        ((".gguf",), "give the path of the .gguf file itself"),
+        (_PICKLES, "pickled weights are not read; convert them to safetensors first (save_pretrained does)"),
+    ):
+        found = next((name for name in names if name.endswith(suffixes)), None)
+        if found is not None:
+            return CheckpointError(FORMAT_UNKNOWN, f"{directory}: holds {found}, but {wanted}: {remedy}")
+    return CheckpointError(FORMAT_UNKNOWN, f"{directory}: holds {wanted}")

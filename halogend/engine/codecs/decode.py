@@ -1,0 +1,32 @@
+"""Which decoder an encoding has."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain
+from halogend.engine.codecs.awq import decode_awq
+from halogend.engine.codecs.fp8 import decode_fp8
+from halogend.engine.codecs.gptq import decode_gptq
+from halogend.engine.codecs.plain import decode_plain
+from halogend.engine.codecs.source import ByteSource
+
+
+def decode_rows(encoded: Encoded, first: int, count: int, out: Tensor, source: ByteSource) -> None:
+    """Writes rows `first` to `first + count - 1` of a stored matrix as numbers into `out` [count,
+    columns] (float32 or bfloat16, contiguous; bfloat16 is the rounded float32).
+
+    Safe from several threads with tensors of their own. Needs at most SCRATCH_BYTES beside what the
+    source holds. Raises CheckpointError naming the tensor for codes that contradict each other and
+    for a type that nobody decodes; what the source raises passes through.
+    """
+    out = out.view(count, encoded.columns)
+    match encoded:
+        case Plain():
+            decode_plain(encoded, first, out, source)
+        case Fp8():
+            decode_fp8(encoded, first, out, source)
+        case Gptq():
+            decode_gptq(encoded, first, out, source)
+        case Awq():
+            decode_awq(encoded, first, out, source)

@@ -1,0 +1,20 @@
+"""Where a codec gets a tensor's bytes from: a mapped file, or reads into a buffer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from halogend.checkpoint.tensor_table import TensorInfo
+
+
+class ByteSource(Protocol):
+    """The bytes of a checkpoint's tensors. Safe from several threads."""
+
+    def take(self, tensor: TensorInfo, start: int, nbytes: int) -> Tensor:
+        """Bytes `start` to `start + nbytes - 1` of the tensor, uint8 [nbytes], contiguous, at any
+        alignment. To be read only, and only until this thread's next take of the same tensor.
+
+        Raises CheckpointError where the file ends early or cannot be read.
+        """
