@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from halogend.sched.layout import KvLayout
     from halogend.sched.step import StepPlan
 
 
 class Runner(Protocol):
     """A model with its weights and its KV pool. All calls come from one thread.
 
-    A block holds BLOCK_TOKENS positions; block 0 is never handed out (zeros, for padding).
-    `block_bytes` is the KV memory of one block over all layers.
+    A block holds BLOCK_TOKENS positions of one table's layers; block 0 is never handed out (zeros, for
+    padding). `block_bytes` is the KV memory of one block.
     """
 
     @property
@@ -49,12 +50,14 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What loading brought. `block_count` is the pool's first limit in blocks (block 0 included),
-    `reserve_blocks` the most it can be raised to; `kernels` maps operator to implementation."""
+    """What loading brought. `layout` says how many blocks a request holds. `block_count` is the pool's
+    first limit in blocks (block 0 included), `reserve_blocks` the most it can be raised to; `kernels`
+    maps operator to implementation."""
 
     runner: Runner
     weights_bytes: int
     pool_bytes: int
+    layout: KvLayout
     block_bytes: int
     block_count: int
     reserve_blocks: int

@@ -1,11 +1,11 @@
 """The KV pool's memory: an address range reserved once, touched only as blocks are used.
 
-    layer 0: | block 0 | block 1 | ...            | up to the reserve, padded to a page |
-    layer 1: | block 0 | block 1 | ...
+    place 0: | block 0 | block 1 | ...            | up to the reserve, padded to a page |
+    place 1: | block 0 | block 1 | ...
 
-A block's part in one layer is BLOCK_TOKENS positions, each its K heads and then its V heads. Blocks
-are handed out lowest first elsewhere, so the memory in use grows with use. Must never know which
-sequence a block belongs to.
+A block holds BLOCK_TOKENS positions, each its K heads and then its V heads, for every layer of one
+table: place i is the table's layer i. Blocks are handed out lowest first elsewhere, so the memory in
+use grows with use. Must never know which sequence or which table a block belongs to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAP_NORESERVE = 0x4000  # Linux; the mmap module has no name for it before Pyth
 class KvCache:
     """One replica's pool. Single writer: the runner's thread.
 
-    `layers[i]` is [reserve_blocks, BLOCK_TOKENS * kv_width], contiguous: what the attention kernels
+    `layers[i]`, of place i, is [reserve_blocks, BLOCK_TOKENS * kv_width], contiguous: what the attention kernels
     read. `kv_width` is 2 * kv_heads * head_dim. Raises OSError if the range cannot be reserved.
     """
 

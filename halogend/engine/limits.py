@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from halogend.engine.interface import Loaded
-from halogend.sched.blocks import blocks_for
 from halogend.sched.limits import SchedLimits
 from halogend.wire.messages import EngineLimits, Failure
 
@@ -30,14 +29,19 @@ def pool_blocks(limits: EngineLimits, loaded: Loaded) -> int:
     return limits.pool_bytes // loaded.block_bytes
 
 
-def check_limits(limits: EngineLimits, loaded: Loaded, context_tokens: int, promised_blocks: int) -> Failure | None:
+def least_blocks(limits: EngineLimits, loaded: Loaded, tokens: int) -> int:
+    """A pool of fewer may not hold a request of `tokens` computed positions; block 0 is included."""
+    return loaded.layout.blocks_for_request(tokens, sched_limits(limits).request_step_tokens) + 1
+
+
+def check_limits(limits: EngineLimits, loaded: Loaded, context_tokens: int, promised_tokens: int) -> Failure | None:
     """Why these limits cannot be taken live, or None. `context_tokens` is what the checkpoint was made
-    for, `promised_blocks` the most that a request taken already may need."""
-    reason = _obstacle(limits, loaded, context_tokens, promised_blocks)
+    for, `promised_tokens` the most positions that a request taken already may compute."""
+    reason = _obstacle(limits, loaded, context_tokens, promised_tokens)
     return None if reason is None else Failure(code=LIVE_UPDATE_REFUSED, message=reason)
 
 
-def _obstacle(limits: EngineLimits, loaded: Loaded, context_tokens: int, promised_blocks: int) -> str | None:
+def _obstacle(limits: EngineLimits, loaded: Loaded, context_tokens: int, promised_tokens: int) -> str | None:
     try:
         sched_limits(limits)
     except ValueError as error:
@@ -50,15 +54,16 @@ def _obstacle(limits: EngineLimits, loaded: Loaded, context_tokens: int, promise
     if blocks > loaded.reserve_blocks:
         reserved = loaded.reserve_blocks * block_bytes
         return f"{pool} is more than the {reserved} bytes that were reserved at the start; it needs a new generation"
-    least = blocks_for(longest - 1) + 1  # the last token is never computed; block 0 is padding
+    least = least_blocks(limits, loaded, longest - 1)  # the last token is never computed
     if blocks < least:
         return (
             f"{pool} does not hold one request of {longest} tokens ({least * block_bytes} bytes);"
             " raise it or lower max_model_len"
         )
-    if blocks < promised_blocks + 1:
+    promised = least_blocks(limits, loaded, promised_tokens)
+    if blocks < promised:
         return (
             f"{pool} does not hold a request that was accepted already and may need"
-            f" {(promised_blocks + 1) * block_bytes} bytes; try again when it has ended"
+            f" {promised * block_bytes} bytes; try again when it has ended"
         )
     return None

@@ -21,6 +21,7 @@ from halogend.checkpoint.formats import resolve_format
 from halogend.checkpoint.geometry import Geometry, read_geometry
 from halogend.checkpoint.gguf import GgufHeader, read_header
 from halogend.checkpoint.inventory import check_tensors
+from halogend.checkpoint.kv_groups import KvGroups
 from halogend.engine.embedding import Embedding
 from halogend.engine.interface import Loaded
 from halogend.engine.kvcache import KvCache
@@ -29,8 +30,9 @@ from halogend.engine.models.layers import LayerRecipe, LayerWeights
 from halogend.engine.progress import Progress
 from halogend.engine.runner import ModelRunner
 from halogend.engine.tensors import GgufTensors
-from halogend.sched.blocks import BLOCK_TOKENS
+from halogend.sched.blocks import BLOCK_TOKENS, blocks_for
 from halogend.sched.errors import InvariantError
+from halogend.sched.layout import KvLayout
 from halogend.sched.step import StepItem, StepPlan
 from halogend.wire.messages import EngineSpec
 
@@ -56,15 +58,17 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
         progress.begin("loading", _read_bytes(header, geometry))
         source = GgufTensors(descriptor, header, dtype, kernels.pack_linear, progress.advance)
         model, weights_bytes = _load_model(geometry, kernels, dtype, source, _load_threads(spec))
-    cache, block_count = _make_cache(spec, geometry)
+    cache, block_count = _make_cache(spec, geometry, model.groups)
     loaded = time.monotonic()
     progress.begin("warming")
     runner = ModelRunner(model, cache, progress)
-    _warm_up(runner, block_count)
+    layout = KvLayout(model.groups.windows)
+    _warm_up(runner, block_count, layout)
     return Loaded(
         runner=runner,
         weights_bytes=weights_bytes,
         pool_bytes=block_count * cache.block_bytes,
+        layout=layout,
         block_bytes=cache.block_bytes,
         block_count=block_count,
         reserve_blocks=cache.reserve_blocks,
@@ -139,24 +143,26 @@ def _load_layers(recipe: LayerRecipe, source: GgufTensors, count: int, threads: 
         return tuple(pool.map(build, range(count)))
 
 
-def _make_cache(spec: EngineSpec, geometry: Geometry) -> tuple[KvCache, int]:
+def _make_cache(spec: EngineSpec, geometry: Geometry, groups: KvGroups) -> tuple[KvCache, int]:
     """The pool and how many of its blocks may be used at first."""
     dtype = DTYPES[spec.kv_cache_dtype]
     width = 2 * geometry.kv_heads * geometry.head_dim
-    block_bytes = geometry.kv_bytes_per_token(dtype.itemsize) * BLOCK_TOKENS
+    block_bytes = groups.layers_per_table * width * dtype.itemsize * BLOCK_TOKENS
     count = spec.limits.pool_bytes // block_bytes
-    if count < 2:
+    if count < 1 + len(groups.tables):
         raise InvariantError(
-            f"a pool of {spec.limits.pool_bytes} bytes holds no block of {block_bytes} beside the reserved one"
+            f"a pool of {spec.limits.pool_bytes} bytes holds no block of {block_bytes} bytes for each of"
+            f" {len(groups.tables)} tables beside the reserved one"
         )
     reserve = max(count, spec.pool_reserve_bytes // block_bytes)
-    return KvCache(geometry.layers, width, dtype, reserve), count
+    return KvCache(groups.layers_per_table, width, dtype, reserve), count
 
 
-def _warm_up(runner: ModelRunner, block_count: int) -> None:
+def _warm_up(runner: ModelRunner, block_count: int, layout: KvLayout) -> None:
     """One prompt chunk and one decode step, so that the first request finds everything built."""
-    blocks = range(1, min(block_count, 1 + -(-_WARMUP_TOKENS // BLOCK_TOKENS)))
-    prompt = len(blocks) * BLOCK_TOKENS - 1
+    logical = min((block_count - 1) // layout.tables, blocks_for(_WARMUP_TOKENS))
+    blocks = [range(1 + table * logical, 1 + (table + 1) * logical) for table in range(layout.tables)]
+    prompt = logical * BLOCK_TOKENS - 1
     slots = torch.zeros(1, dtype=torch.int64)
     chunk = StepItem(0, 0, 0, (0,) * prompt, from_slot=False, blocks=blocks, samples=True)
     token = StepItem(0, 0, prompt, (), from_slot=True, blocks=blocks, samples=True)

@@ -14,7 +14,7 @@ import structlog
 
 from halogend.engine.execute import ENGINE_ERROR, NUMERIC_ERROR, Executor
 from halogend.engine.interface import Loaded
-from halogend.engine.limits import check_limits, pool_blocks, sched_limits
+from halogend.engine.limits import check_limits, least_blocks, pool_blocks, sched_limits
 from halogend.engine.meter import StepMeter
 from halogend.engine.progress import Progress
 from halogend.sched.blocks import BlockPool
@@ -81,7 +81,8 @@ class EngineLoop:
         self._context_tokens = spec.max_model_len
         self._progress = progress
         self._clock = clock
-        self._scheduler = Scheduler(sched_limits(spec.limits), BlockPool(loaded.reserve_blocks, loaded.block_count))
+        pool = BlockPool(loaded.reserve_blocks, loaded.block_count)
+        self._scheduler = Scheduler(sched_limits(spec.limits), pool, loaded.layout)
         self._executor = Executor(loaded.runner, spec.limits.max_batch)
         self._meter = StepMeter()
         self._prepared: dict[int, EngineLimits] = {}
@@ -172,8 +173,10 @@ class EngineLoop:
 
     def _refusal_ahead(self, request: Request) -> Refusal | None:
         """Of a request that would not fit any more once what is prepared is committed."""
-        least = min((pool_blocks(limits, self._loaded) for limits in self._prepared.values()), default=None)
-        if least is None or request.blocks_at_most < least:
+        tokens, loaded = request.positions_at_most, self._loaded
+        if all(
+            least_blocks(limits, loaded, tokens) <= pool_blocks(limits, loaded) for limits in self._prepared.values()
+        ):
             return None
         return Refusal("kv_too_small", "the KV pool is about to be made smaller than this request needs")
 
@@ -196,7 +199,7 @@ class EngineLoop:
                 raise InvariantError(f"a {type(message).__name__} does not belong on an engine's control channel")
 
     def _prepare(self, message: PrepareEngine) -> None:
-        failure = check_limits(message.limits, self._loaded, self._context_tokens, self._scheduler.blocks_promised)
+        failure = check_limits(message.limits, self._loaded, self._context_tokens, self._scheduler.positions_promised)
         if failure is None:
             self._prepared[message.update] = message.limits
         self._channels.control.send(Prepared(update=message.update, failure=failure))

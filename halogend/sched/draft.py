@@ -21,7 +21,7 @@ class InFlight:
     """A plan that was given out and whose result is due."""
 
     number: int
-    rows: tuple[tuple[Sequence, bool], ...]  # (who, whether it samples)
+    rows: tuple[tuple[Sequence, StepItem], ...]
 
 
 def take_item(sequence: Sequence, count: int) -> StepItem:

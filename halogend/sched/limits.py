@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from halogend.sched.blocks import BLOCK_TOKENS
+
 
 @dataclass(frozen=True, slots=True)
 class SchedLimits:
@@ -25,3 +27,10 @@ class SchedLimits:
         for name in ("queue_timeout_s", "request_timeout_s"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
+
+    @property
+    def request_step_tokens(self) -> int:
+        """The most positions of one request that a step computes. Beside decodes that fill the budget a
+        prompt still moves by a block."""
+        most = max(self.step_tokens, BLOCK_TOKENS)
+        return min(most, self.prefill_chunk_tokens or most)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from halogend.sched.blocks import BLOCK_TOKENS, blocks_for
+from halogend.sched.blocks import BLOCK_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Request:
             raise ValueError(f"request {self.id} asks for {self.max_tokens} tokens")
 
     @property
-    def blocks_at_most(self) -> int:
-        """Blocks it holds if it runs to `max_tokens`: the last token is sampled, never computed."""
-        return blocks_for(len(self.prompt) + self.max_tokens - 1)
+    def positions_at_most(self) -> int:
+        """Computed if it runs to `max_tokens`: the last token is sampled, never computed."""
+        return len(self.prompt) + self.max_tokens - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ class Sequence:
                   `computed` -----^         positions before it have their KV written or on the way
 
     `pending` counts the `?`; `ahead` is what a step may compute next. `slot` is -1 while waiting.
+    `blocks` has a list for each table of the layout, none while waiting; 0 is a block given back.
+    `held` counts those that are not.
     """
 
     request: Request
@@ -72,7 +74,8 @@ class Sequence:
     computed: int = 0
     pending: int = 0
     slot: int = -1
-    blocks: list[int] = field(default_factory=list)
+    blocks: list[list[int]] = field(default_factory=list)
+    held: int = 0
     prompt_counted: int = 0
     admitted: bool = False
     ended: bool = False
@@ -90,7 +93,7 @@ class Sequence:
         return len(self.tokens) + self.pending - self.computed
 
     @property
-    def blocks_wanted(self) -> int:
-        """Blocks for everything known and one more block to grow into."""
+    def positions_wanted(self) -> int:
+        """Everything known and one more block to grow into."""
         known = len(self.tokens) + self.pending
-        return min(blocks_for(known + BLOCK_TOKENS), self.request.blocks_at_most)
+        return min(known + BLOCK_TOKENS, self.request.positions_at_most)

@@ -7,7 +7,6 @@ from bisect import insort
 from collections.abc import Iterator
 from itertools import pairwise
 
-from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.sched.errors import InvariantError
 from halogend.sched.request import Sequence
 
@@ -51,8 +50,8 @@ class RunningSet:
         if sorted([*self._free_slots, *(s.slot for s in self._running)]) != list(range(self._slots)):
             raise InvariantError("a slot is lost or used twice")
         for s in self._running:
-            if s.computed > min(len(s.blocks) * BLOCK_TOKENS, len(s.tokens) + s.pending):
-                raise InvariantError(f"request {s.request.id} is computed beyond its blocks or its tokens")
+            if s.computed > len(s.tokens) + s.pending:
+                raise InvariantError(f"request {s.request.id} is computed beyond its tokens")
 
 
 def _order(sequence: Sequence) -> int:

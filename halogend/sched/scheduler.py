@@ -16,15 +16,17 @@ from __future__ import annotations
 
 from collections import deque
 
-from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
+from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
 from halogend.sched.draft import Draft, InFlight, take_item
 from halogend.sched.errors import InvariantError
+from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
 from halogend.sched.queue import WaitingQueue
 from halogend.sched.request import End, Events, Refusal, Request, Sequence
 from halogend.sched.running import RunningSet
 from halogend.sched.stats import SchedStats
 from halogend.sched.step import StepItem, StepPlan, StepResult
+from halogend.sched.tables import BlockTables
 
 _MAX_IN_FLIGHT = 2
 
@@ -33,9 +35,11 @@ class Scheduler:
     """Owns every request from `add` to its one end. Called from one thread; `now` is in seconds
     on any steady clock. Raises InvariantError when what it is told cannot be."""
 
-    def __init__(self, limits: SchedLimits, pool: BlockPool) -> None:
+    def __init__(self, limits: SchedLimits, pool: BlockPool, layout: KvLayout) -> None:
         self._limits = limits
         self._pool = pool
+        self._layout = layout
+        self._tables = BlockTables(pool, layout)
         self._queue = WaitingQueue()
         self._running = RunningSet()
         self._sequences: dict[int, Sequence] = {}
@@ -53,11 +57,12 @@ class Scheduler:
         """Takes a request into the queue, or says why not (queue_full, kv_too_small)."""
         if request.id in self._sequences:
             raise InvariantError(f"request {request.id} was added twice")
-        if request.blocks_at_most > self._pool.capacity:
+        needed = self._blocks_at_most(request)
+        if needed > self._pool.capacity:
             return Refusal(
                 "kv_too_small",
-                f"the request needs {request.blocks_at_most * BLOCK_TOKENS} tokens of KV memory"
-                f" and the pool holds {self._pool.capacity * BLOCK_TOKENS}",
+                f"the request needs {needed} blocks of KV memory for {request.positions_at_most} tokens"
+                f" and the pool has {self._pool.capacity}",
             )
         places = max(0, self._limits.max_batch - len(self._running))
         if len(self._queue) >= self._limits.max_queue + places:
@@ -98,9 +103,9 @@ class Scheduler:
         if self._in_flight:
             raise InvariantError("the pool cannot be resized while a step is in flight")
         self._pool.resize(limit)
-        for sequence in [s for s in self._running if max(s.blocks, default=0) >= limit]:
+        for sequence in [s for s in self._running if self._tables.reaches(s, limit)]:
             self._preempt(sequence)
-        misfits = [s for s in self._sequences.values() if s.request.blocks_at_most > self._pool.capacity]
+        misfits = [s for s in self._sequences.values() if self._blocks_at_most(s.request) > self._pool.capacity]
         return tuple(self._fail(misfits, "kv_too_small"))
 
     # --- a step -----------------------------------------------------------------------------------
@@ -121,13 +126,15 @@ class Scheduler:
         tokens, failed = dict(result.sampled), dict(result.failed)
         sampled: list[tuple[int, int]] = []
         ended: list[End] = []
-        for sequence, samples in rows:
+        for sequence, item in rows:
             request_id = sequence.request.id
             if sequence.ended:
                 continue
+            if item.blocks is sequence.blocks:  # else it has given way since, and begins again
+                self._tables.free_behind(sequence, item.start + item.count)
             if request_id in failed:
                 ended += self._fail([sequence], failed[request_id])
-            elif samples:
+            elif item.samples:
                 if request_id not in tokens:
                     raise InvariantError(f"step {result.number} brought no token for request {request_id}")
                 token = tokens[request_id]
@@ -156,9 +163,10 @@ class Scheduler:
         return bool(self._sequences)
 
     @property
-    def blocks_promised(self) -> int:
-        """The most blocks that any one request needs that was taken: a pool of fewer cannot finish it."""
-        return max((s.request.blocks_at_most for s in self._sequences.values()), default=0)
+    def positions_promised(self) -> int:
+        """The most positions that any one request may compute that was taken: a pool that does not
+        hold as many cannot finish it."""
+        return max((s.request.positions_at_most for s in self._sequences.values()), default=0)
 
     def take_queue_waits(self) -> tuple[float, ...]:
         """How long each request waited that was admitted since the last call, in seconds."""
@@ -173,7 +181,7 @@ class Scheduler:
             raise InvariantError("a request is lost or in two places")
         self._running.audit()
         self._queue.audit()
-        self._pool.audit(s.blocks for s in self._running)
+        self._tables.audit(self._running)
 
     # --- planning ---------------------------------------------------------------------------------
 
@@ -197,6 +205,7 @@ class Scheduler:
                 return
             self._queue.remove(sequence)
             self._running.enter(sequence)
+            self._tables.open(sequence)
             if not sequence.admitted:
                 sequence.admitted = True
                 self._queue_waits.append(now - sequence.arrived_s)
@@ -204,34 +213,35 @@ class Scheduler:
 
     def _place(self, draft: Draft, sequence: Sequence, count: int) -> None:
         """Puts up to `count` positions into the step; none if only older requests could make room."""
-        count = min(count, draft.budget, self._limits.prefill_chunk_tokens or count)
-        while True:
-            room = (len(sequence.blocks) + self._pool.free_count) * BLOCK_TOKENS - sequence.computed
-            if room > 0:
-                break
+        count = min(count, draft.budget, self._limits.request_step_tokens)
+        while (room := self._tables.room(sequence)) <= 0:
             newest = self._running.newest
             if newest is sequence:
                 return
             draft.counts.pop(newest, None)
             self._preempt(newest)
         count = min(count, room)
-        missing = blocks_for(sequence.computed + count) - len(sequence.blocks)
-        if missing > 0:
-            sequence.blocks += self._pool.allocate(missing)
+        self._tables.extend(sequence, sequence.computed + count)
         draft.counts[sequence] = count
         draft.budget -= count
 
     def _has_room(self, sequence: Sequence) -> bool:
         """Whether it fits beside what the running ones will soon take: admitting it must not be
         what preempts it."""
-        promised = sum(max(0, s.blocks_wanted - len(s.blocks)) for s in self._running)
-        return sequence.blocks_wanted <= self._pool.free_count - promised
+        promised = sum(max(0, self._blocks_wanted(s) - s.held) for s in self._running)
+        return self._blocks_wanted(sequence) <= self._pool.free_count - promised
+
+    def _blocks_wanted(self, sequence: Sequence) -> int:
+        step_tokens = min(max(sequence.ahead, 1), self._limits.request_step_tokens)
+        return self._layout.blocks_for_request(sequence.positions_wanted, step_tokens)
+
+    def _blocks_at_most(self, request: Request) -> int:
+        return self._layout.blocks_for_request(request.positions_at_most, self._limits.request_step_tokens)
 
     def _commit(self, draft: Draft) -> StepPlan:
         items = tuple(self._item(sequence, count) for sequence, count in draft.counts.items())
         plan = StepPlan(number=self._steps, items=items)
-        rows = tuple((s, item.samples) for s, item in zip(draft.counts, items, strict=True))
-        self._in_flight.append(InFlight(plan.number, rows))
+        self._in_flight.append(InFlight(plan.number, tuple(zip(draft.counts, items, strict=True))))
         self._steps += 1
         return plan
 
@@ -273,8 +283,6 @@ class Scheduler:
         self._preemptions += 1
 
     def _release(self, sequence: Sequence) -> None:
-        """Takes it out of the running ones. The list of blocks is left as it is: a step in flight reads it."""
         self._running.leave(sequence)
-        self._pool.free(sequence.blocks)
-        sequence.blocks = []
+        self._tables.release(sequence)
         sequence.computed = 0

@@ -12,8 +12,10 @@ class StepItem:
 
     `tokens` are the values known when the step was planned. With `from_slot` one more position
     follows, whose value is whatever was sampled last into `slot` (it was not known yet).
-    `blocks` covers every position up to the last one of this item, in order; the runner only
-    reads it, and only during the step. `samples`: the logits of the last position are wanted.
+    `blocks` has a list for each table of the layout, in its order; a list covers every position up
+    to the last one of this item, in order, where 0 stands for a block that lies behind the window of
+    its table from position `start` on. The runner only reads them, and only during the step.
+    `samples`: the logits of the last position are wanted.
     """
 
     id: int
@@ -21,7 +23,7 @@ class StepItem:
     start: int
     tokens: tuple[int, ...]
     from_slot: bool
-    blocks: Sequence[int]
+    blocks: Sequence[Sequence[int]]
     samples: bool
 
     @property

@@ -11,7 +11,7 @@ from halogend.sched.step import StepItem, StepPlan
 
 def item(start: int, tokens: tuple[int, ...], blocks: list[int], **changes: object) -> StepItem:
     values: dict[str, object] = {"id": 1, "slot": 0, "from_slot": False, "samples": True}
-    return StepItem(start=start, tokens=tokens, blocks=blocks, **(values | changes))  # type: ignore[arg-type]  # test values
+    return StepItem(start=start, tokens=tokens, blocks=[blocks], **(values | changes))  # type: ignore[arg-type]  # test values
 
 
 def test_rows_in_the_plans_order() -> None:
@@ -26,8 +26,9 @@ def test_rows_in_the_plans_order() -> None:
     batch = make_batch(plan, torch.tensor([100, 101, 102, 103]))
     assert batch.tokens.tolist() == [103, 50, 51, 52, 60, 61, 101]
     assert batch.positions.tolist() == [33, 14, 15, 16, 0, 1, 2]
-    assert batch.slots.tolist() == [2 * 16 + 1, 7 * 16 + 14, 7 * 16 + 15, 5 * 16, 8 * 16, 8 * 16 + 1, 8 * 16 + 2]
-    assert batch.spans == (Span(0, 1, 33, [4, 9, 2]), Span(1, 3, 14, [7, 5]), Span(4, 3, 0, [8]))
+    (table,) = batch.tables
+    assert table.slots.tolist() == [2 * 16 + 1, 7 * 16 + 14, 7 * 16 + 15, 5 * 16, 8 * 16, 8 * 16 + 1, 8 * 16 + 2]
+    assert table.spans == (Span(0, 1, 33, [4, 9, 2]), Span(1, 3, 14, [7, 5]), Span(4, 3, 0, [8]))
     assert batch.sampled.tolist() == [0, 6]
 
 

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from support.engine_driver import engine_spec, generate_greedy, load_engine
+from support.engine_driver import engine_spec, generate_greedy, load_engine, spread
 from support.f32_gguf import as_f32
 from support.tiny_models import tiny_gemma3, tiny_llama
 
@@ -27,9 +27,9 @@ PROMPT = [5, 17, 200, 31, 8, 90]
 
 
 def first_logits(path: Path, **changes: object) -> torch.Tensor:
-    runner = load_engine(path, **changes).runner
-    item = StepItem(1, 0, 0, tuple(PROMPT), from_slot=False, blocks=[1], samples=True)
-    return runner.forward(StepPlan(0, (item,)), torch.zeros(1, dtype=torch.int64))
+    engine = load_engine(path, **changes)
+    item = StepItem(1, 0, 0, tuple(PROMPT), from_slot=False, blocks=spread(engine, [1]), samples=True)
+    return engine.runner.forward(StepPlan(0, (item,)), torch.zeros(1, dtype=torch.int64))
 
 
 @pytest.mark.parametrize("make", [tiny_llama, tiny_gemma3])
@@ -78,7 +78,8 @@ def test_what_is_reported(tmp_path: Path) -> None:
     vectors = sum(2 * tensor.elements for tensor in header.tensors.values() if len(tensor.shape) == 1)
     assert loaded.weights_bytes == read_geometry(header).weight_bytes(2) - vectors
     assert loaded.kernels["attention_decode"] == "cpu.sdpa_grouped"
-    assert loaded.block_bytes == 7 * 16 * 2 * 32 * 2
+    assert loaded.layout.windows == (None, *[16] * 6)  # the sixth of seven layers is global
+    assert loaded.block_bytes == 16 * 2 * 32 * 2
     assert loaded.block_count == (8 << 20) // loaded.block_bytes
     assert loaded.reserve_blocks == (16 << 20) // loaded.block_bytes
     assert loaded.pool_bytes == loaded.block_count * loaded.block_bytes

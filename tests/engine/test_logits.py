@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from halogen_kernels import reference as reference_kernels
-from support.engine_driver import load_engine
+from support.engine_driver import load_engine, spread
 from support.tiny_models import TinyModel, tiny_gemma3, tiny_llama
 
 from halogend.sched.step import StepItem, StepPlan
@@ -27,9 +27,10 @@ MAKERS: dict[str, Callable[[Path], TinyModel]] = {
 
 def engine_logits(path: Path, tokens: list[int], **changes: Any) -> torch.Tensor:
     """Logits of the last 12 positions: 30 in chunks of 10, then one by one."""
-    runner = load_engine(path, **changes).runner
+    engine = load_engine(path, **changes)
+    runner = engine.runner
     slots = torch.zeros(1, dtype=torch.int64)
-    blocks = [9, 3, 5, 2]
+    blocks = spread(engine, [9, 3, 5, 2])
     rows = []
     cuts = [0, 10, 20, 30, *range(31, len(tokens) + 1)]
     for number, (start, end) in enumerate(itertools.pairwise(cuts)):

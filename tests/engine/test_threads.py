@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.engine_driver import load_engine
+from support.engine_driver import load_engine, spread
 from support.tiny_models import tiny_gemma3
 
 from halogend.engine import threads
@@ -65,11 +65,12 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
     path = tiny_gemma3(tmp_path / "model.gguf", hidden=256, ffn=2048, heads=8, kv_heads=2, extra_vocab=5000).path
     rows = []
     for count, precision in itertools.product((1, 2), ("bf16", "fp32")):
-        runner = load_engine(path, precision=precision).runner
+        engine = load_engine(path, precision=precision)
+        runner, blocks = engine.runner, spread(engine, [1, 2, 3])
         runner.set_threads(count)
         slots = torch.zeros(1, dtype=torch.int64)
-        chunk = StepItem(1, 0, 0, tuple(range(5, 45)), from_slot=False, blocks=[1, 2, 3], samples=True)
-        token = StepItem(1, 0, 40, (50,), from_slot=False, blocks=[1, 2, 3], samples=True)
+        chunk = StepItem(1, 0, 0, tuple(range(5, 45)), from_slot=False, blocks=blocks, samples=True)
+        token = StepItem(1, 0, 40, (50,), from_slot=False, blocks=blocks, samples=True)
         rows.append(torch.cat([runner.forward(StepPlan(n, (item,)), slots) for n, item in enumerate((chunk, token))]))
     assert torch.equal(rows[0], rows[2])
     assert torch.equal(rows[1], rows[3])

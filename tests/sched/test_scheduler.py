@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.sched_world import World, make_limits, naive_generate
+from support.sched_world import EVERYTHING, World, make_limits, naive_generate
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
 from halogend.sched.errors import InvariantError
@@ -371,7 +371,7 @@ def test_results_that_cannot_be_are_our_bug(result: StepResult) -> None:
 
 
 def test_the_same_id_twice_is_our_bug() -> None:
-    scheduler = Scheduler(make_limits(), BlockPool(8, 8))
+    scheduler = Scheduler(make_limits(), BlockPool(8, 8), EVERYTHING)
     request = Request(1, (1,), 1)
     assert scheduler.add(request, 0.0) is None
     with pytest.raises(InvariantError, match="twice"):
@@ -392,11 +392,11 @@ def test_limits_that_make_no_sense(field: str) -> None:
 
 def test_the_promise_to_the_largest_request_lasts_until_it_ends() -> None:
     world = World(make_limits(max_batch=1), blocks=64)
-    assert world.scheduler.blocks_promised == 0
+    assert world.scheduler.positions_promised == 0
     world.add(2 * BLOCK_TOKENS, 4 * BLOCK_TOKENS + 1)
     world.add(3, 5)
-    assert world.scheduler.blocks_promised == 6
+    assert world.scheduler.positions_promised == 6 * BLOCK_TOKENS
     world.abort(0)
-    assert world.scheduler.blocks_promised == 1
+    assert world.scheduler.positions_promised == 7
     world.drain()
-    assert world.scheduler.blocks_promised == 0
+    assert world.scheduler.positions_promised == 0

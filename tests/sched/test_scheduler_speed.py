@@ -8,6 +8,7 @@ import time
 import pytest
 
 from halogend.sched.blocks import BlockPool
+from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
 from halogend.sched.request import Request
 from halogend.sched.scheduler import Scheduler
@@ -17,15 +18,22 @@ from halogend.sched.step import StepResult
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("requests", "blocks", "prompt_tokens", "max_tokens"),
-    [(100_000, 8192, 256, 128), (20_000, 120, 16, 256)],
-    ids=["roomy", "preempting"],
+    ("requests", "blocks", "prompt_tokens", "windows"),
+    [
+        (100_000, 8192, 256, [None]),
+        (20_000, 120, 16, [None]),
+        (100_000, 8192, 256, [None, 32, 32, 32, 32, 32]),
+        (20_000, 300, 16, [None, 32, 32]),
+    ],
+    ids=["roomy", "preempting", "sliding", "sliding-preempting"],
 )
 def test_synthetic_requests(
-    requests: int, blocks: int, prompt_tokens: int, max_tokens: int, capsys: pytest.CaptureFixture[str]
+    requests: int, blocks: int, prompt_tokens: int, windows: list[int | None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     draw = random.Random(11)
-    scheduler = Scheduler(SchedLimits(64, 512, 0.0, 0.0, 0, 2048), BlockPool(blocks, blocks))
+    limits, layout = SchedLimits(64, 512, 0.0, 0.0, 0, 2048), KvLayout(tuple(windows))
+    scheduler = Scheduler(limits, BlockPool(blocks, blocks), layout)
+    max_tokens = 128 if blocks == 8192 else 256
     added = ended = rows = steps = 0
     started = time.perf_counter()
     while ended < requests:
@@ -42,9 +50,9 @@ def test_synthetic_requests(
     elapsed = time.perf_counter() - started
     scheduler.audit()
     assert scheduler.stats.blocks_used == 0
-    assert (scheduler.stats.preemptions > 0) == (blocks == 120)
+    assert (scheduler.stats.preemptions > 0) == (blocks < 8192)
     with capsys.disabled():
         print(
-            f"\n{requests} requests, {blocks} blocks: {rows} sequence-steps in {steps} steps,"
+            f"\n{requests} requests, {blocks} blocks, {len(windows)} tables: {rows} sequence-steps in {steps} steps,"
             f" {scheduler.stats.preemptions} preemptions, {elapsed:.1f} s, {rows / elapsed:,.0f} sequence-steps/s"
         )

@@ -13,6 +13,7 @@ import torch
 
 from halogend.engine.interface import Loaded
 from halogend.sched.blocks import BLOCK_TOKENS
+from halogend.sched.layout import KvLayout
 from halogend.sched.step import StepPlan
 
 VOCAB = 61
@@ -69,9 +70,9 @@ class CountingRunner:
                 raise RuntimeError("this pass cannot be done")
             tokens = [*item.tokens, *([int(slot_tokens[item.slot])] if item.from_slot else [])]
             for position, token in enumerate(tokens, start=item.start):
-                self._pool[item.blocks[position // BLOCK_TOKENS], position % BLOCK_TOKENS] = token
+                self._pool[item.blocks[0][position // BLOCK_TOKENS], position % BLOCK_TOKENS] = token
             if item.samples:
-                history = self._pool[list(item.blocks)].flatten()[: item.start + item.count].tolist()
+                history = self._pool[list(item.blocks[0])].flatten()[: item.start + item.count].tolist()
                 row = torch.zeros(VOCAB)
                 row[next_token(history)] = 9.0
                 rows.append(row * float("nan") if history[-1] == NOT_A_NUMBER else row)
@@ -85,11 +86,18 @@ class CountingRunner:
         self.threads.append(threads)
 
 
-def make_loaded(runner: CountingRunner, *, block_count: int, reserve_blocks: int) -> Loaded:
+EVERYTHING = KvLayout((None,))
+
+
+def make_loaded(
+    runner: CountingRunner, *, block_count: int, reserve_blocks: int, layout: KvLayout = EVERYTHING
+) -> Loaded:
+    """The first table of `layout` must be of everything: it is the one the runner reads."""
     return Loaded(
         runner=runner,
         weights_bytes=0,
         pool_bytes=block_count * runner.block_bytes,
+        layout=layout,
         block_bytes=runner.block_bytes,
         block_count=block_count,
         reserve_blocks=reserve_blocks,

@@ -49,6 +49,11 @@ def load_engine(path: Path, **changes: object) -> Loaded:
     return load(engine_spec(path, **changes), Progress())  # type: ignore[arg-type]  # as above
 
 
+def spread(engine: Loaded, blocks: Sequence[int]) -> list[list[int]]:
+    """For a step made by hand: `blocks` for the first table and others, no block twice, for each further one."""
+    return [[block + table * max(blocks) for block in blocks] for table in range(engine.layout.tables)]
+
+
 @dataclass
 class Generated:
     tokens: list[list[int]]
@@ -76,7 +81,7 @@ def generate_greedy(
         prefill_chunk_tokens=chunk,
         step_tokens=1 << 20,
     )
-    scheduler = Scheduler(limits, BlockPool(engine.reserve_blocks, blocks or engine.block_count))
+    scheduler = Scheduler(limits, BlockPool(engine.reserve_blocks, blocks or engine.block_count), engine.layout)
     for number, prompt in enumerate(prompts):
         assert scheduler.add(Request(number, tuple(prompt), max_tokens), 0.0) is None
     slot_tokens = torch.zeros(slots, dtype=torch.int64)

@@ -123,15 +123,16 @@ def engine_logits(model: Path, precision: str, tokens: list[int]) -> Iterator[tu
     """(first position, logits [up to CHUNK, vocab]) for all positions. Each chunk is computed as rows
     of their own (the decode path), then once more as a prompt chunk (the prefill path), whose K and
     V are what later chunks see."""
-    from support.engine_driver import load_engine
+    from support.engine_driver import load_engine, spread
 
     from halogend.sched.blocks import blocks_for
     from halogend.sched.step import StepItem, StepPlan
 
-    runner = load_engine(model, precision=precision, pool_bytes=POOL_BYTES).runner
+    engine = load_engine(model, precision=precision, pool_bytes=POOL_BYTES)
+    runner = engine.runner
     runner.set_threads(2)
     slots = torch.zeros(1, dtype=torch.int64)
-    blocks = list(range(1, 1 + blocks_for(len(tokens))))
+    blocks = spread(engine, range(1, 1 + blocks_for(len(tokens))))
 
     def item(start: int, end: int, *, samples: bool) -> StepItem:
         return StepItem(start, 0, start, tuple(tokens[start:end]), from_slot=False, blocks=blocks, samples=samples)

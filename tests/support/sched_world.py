@@ -1,7 +1,7 @@
 """A runner made of Python lists, and the naive answer to compare with.
 
-Its KV memory stores which token of which request lies at each position, so that a block shared,
-lost, computed twice or out of order shows as wrong content.
+Its KV memory stores which token of which request lies at each position, a table for itself, so that
+a block shared, lost, given back too early, computed twice or out of order shows as wrong content.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections import deque
 from dataclasses import dataclass
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
+from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
 from halogend.sched.request import End, Request
 from halogend.sched.scheduler import Scheduler
 from halogend.sched.step import StepItem, StepPlan, StepResult
 
 VOCAB = 97
+EVERYTHING = KvLayout((None,))
 
 
 def next_token(history: list[int]) -> int:
@@ -52,8 +54,11 @@ def make_limits(**changes: float) -> SchedLimits:
 class ListRunner:
     """Executes plans in the order they were given, as a device's one stream would."""
 
-    def __init__(self) -> None:
-        self._memory: dict[tuple[int, int], tuple[int, int]] = {}  # (block, offset) -> (id, token)
+    def __init__(self, layout: KvLayout = EVERYTHING) -> None:
+        self._windows = layout.windows
+        # (block, offset) -> (id, table, position, token)
+        self._memory: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+        self._histories: dict[int, list[int]] = {}  # tokens computed so far, by request
         self._slots: dict[int, int] = {}
         self._given: deque[StepPlan] = deque()
 
@@ -79,16 +84,30 @@ class ListRunner:
         return StepResult(plan.number, tuple(sampled), tuple(failed))
 
     def _compute(self, item: StepItem) -> int:
-        blocks = item.blocks
         assert item.count > 0
-        assert 0 not in blocks
         late = [self._slots.get(item.slot, 0)] if item.from_slot else []  # 0: its last step failed
-        tokens = [*item.tokens, *late]
-        for position, token in enumerate(tokens, start=item.start):
-            self._memory[blocks[position // BLOCK_TOKENS], position % BLOCK_TOKENS] = (item.id, token)
-        held = [self._memory[blocks[p // BLOCK_TOKENS], p % BLOCK_TOKENS] for p in range(item.start + item.count)]
-        assert all(owner == item.id for owner, _ in held), "a block holds what another request wrote"
-        return next_token([token for _, token in held])
+        history = self._histories.setdefault(item.id, [])
+        assert item.start <= len(history), "a position was left out"
+        history[item.start :] = [*item.tokens, *late]
+        for table, window in enumerate(self._windows):
+            self._write(item, table, history)
+            self._read(item, table, window, history)
+        return next_token(history)
+
+    def _write(self, item: StepItem, table: int, history: list[int]) -> None:
+        blocks = item.blocks[table]
+        for position in range(item.start, item.start + item.count):
+            assert blocks[position // BLOCK_TOKENS], "a block that was given back is written"
+            place = (blocks[position // BLOCK_TOKENS], position % BLOCK_TOKENS)
+            self._memory[place] = (item.id, table, position, history[position])
+
+    def _read(self, item: StepItem, table: int, window: int | None, history: list[int]) -> None:
+        """All that any row of the item sees."""
+        first = 0 if window is None else max(0, item.start - window + 1)
+        for position in range(first, item.start + item.count):
+            place = (item.blocks[table][position // BLOCK_TOKENS], position % BLOCK_TOKENS)
+            expected = (item.id, table, position, history[position])
+            assert self._memory.get(place) == expected, "a block holds what somebody else wrote"
 
 
 @dataclass
@@ -102,10 +121,11 @@ class Outcome:
 class World:
     """A scheduler, its runner, and what became of every request. `depth` steps run ahead."""
 
-    def __init__(self, limits: SchedLimits, *, blocks: int, total: int | None = None, depth: int = 0) -> None:
-        self.pool = BlockPool(total or blocks, blocks)
-        self.scheduler = Scheduler(limits, self.pool)
-        self.runner = ListRunner()
+    def __init__(self, limits: SchedLimits, *, blocks: int, depth: int = 0, layout: KvLayout = EVERYTHING) -> None:
+        self.layout = layout
+        self.pool = BlockPool(blocks, blocks)
+        self.scheduler = Scheduler(limits, self.pool, layout)
+        self.runner = ListRunner(layout)
         self.depth = depth
         self.now = 0.0
         self.in_flight = 0

@@ -63,7 +63,8 @@ def engine(model: str, threads: int, precision: str) -> Generate:
 
 
 def _generate(loaded: Loaded, limits: EngineLimits, prompts: Sequence[Sequence[int]], max_tokens: int) -> list[Timing]:
-    scheduler = Scheduler(sched_limits(limits), BlockPool(loaded.reserve_blocks, loaded.block_count))
+    pool = BlockPool(loaded.reserve_blocks, loaded.block_count)
+    scheduler = Scheduler(sched_limits(limits), pool, loaded.layout)
     executor = Executor(loaded.runner, limits.max_batch)
     handed = time.perf_counter()
     for number, prompt in enumerate(prompts):

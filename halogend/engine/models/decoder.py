@@ -11,6 +11,7 @@ from torch import Tensor
 
 from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.geometry import Geometry
+from halogend.checkpoint.kv_groups import group_layers
 from halogend.engine.batch import Batch
 from halogend.engine.kvcache import KvCache
 from halogend.engine.models import gemma3, llama
@@ -52,6 +53,8 @@ class Decoder:
         self._weights = weights
         self._rotaries = rotaries
         self._workspace = Workspace()
+        self.groups = group_layers(layer_windows(geometry))
+        self._places = self.groups.places
 
     @property
     def matrix_bytes(self) -> float:
@@ -63,12 +66,12 @@ class Decoder:
     def run_layers(self, batch: Batch, cache: KvCache, bump: Callable[[], None]) -> Tensor:
         """Writes the step's K and V into `cache`; the residual of `batch.sampled`, float32 [s, hidden].
         `bump` is called after each layer."""
-        kinds = self._step_tensors(batch, cache)
+        steps = self._step_tensors(batch, cache)
         residual = self._weights.embed(batch.tokens)
         if self.geometry.embedding_scale != 1.0:
             residual *= self.geometry.embedding_scale
-        for index, layer in enumerate(self._weights.layers):
-            self._recipe.run(layer, residual, cache.layers[index], kinds[self.geometry.global_layers[index]])
+        for layer, (_, place), step in zip(self._weights.layers, self._places, steps, strict=True):
+            self._recipe.run(layer, residual, cache.layers[place], step)
             bump()
         return residual.index_select(0, batch.sampled)
 
@@ -78,17 +81,24 @@ class Decoder:
         normed = self._recipe.kernels.rms_norm(residual, self._weights.norm, self._recipe.dtype)
         self._recipe.kernels.logits(normed, self._weights.output, out)
 
-    def _step_tensors(self, batch: Batch, cache: KvCache) -> dict[bool, StepTensors]:
-        """For each kind of layer the model has: True global, False with the window."""
-        kinds = {}
-        for is_global in set(self.geometry.global_layers):
-            window = None if is_global else self.geometry.sliding_window
-            plan = self._recipe.kernels.plan_attention(
-                self._recipe.shape, batch.spans, window, cache.dtype, self._workspace
-            )
-            turns = self._rotaries.of(is_global).turns(batch.positions)
-            kinds[is_global] = StepTensors(turns, batch.slots, plan)
-        return kinds
+    def _step_tensors(self, batch: Batch, cache: KvCache) -> list[StepTensors]:
+        """For each layer. Attention is planned once a table, positions are turned once a kind."""
+        kernels, shape = self._recipe.kernels, self._recipe.shape
+        plans = [
+            kernels.plan_attention(shape, rows.spans, table.window, cache.dtype, self._workspace)
+            for table, rows in zip(self.groups.tables, batch.tables, strict=True)
+        ]
+        kinds = self.geometry.global_layers
+        turns = {kind: self._rotaries.of(kind).turns(batch.positions) for kind in set(kinds)}
+        return [
+            StepTensors(turns[kind], batch.tables[table].slots, plans[table])
+            for kind, (table, _) in zip(kinds, self._places, strict=True)
+        ]
+
+
+def layer_windows(geometry: Geometry) -> tuple[int | None, ...]:
+    """How far back each layer sees; None is everything."""
+    return tuple(None if is_global else geometry.sliding_window for is_global in geometry.global_layers)
 
 
 @dataclass(frozen=True, slots=True)

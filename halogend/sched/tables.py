@@ -1,0 +1,89 @@
+"""Which blocks each running sequence holds: taken as it grows, given back behind its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
+from halogend.sched.errors import InvariantError
+from halogend.sched.layout import KvLayout
+from halogend.sched.request import Sequence
+
+
+class BlockTables:
+    """Moves blocks between one pool and the tables of sequences. Single writer: the scheduler.
+
+    A logical block takes one block of each table when its first position is planned. A sliding
+    table's block is given back when a step was applied that ends at a position from which the
+    window no longer reaches the block. No step can read it then that has not run: a later step of
+    the same sequence starts at that end or behind it, the one in flight included, since steps of a
+    sequence follow each other without a gap and a sequence that gave way begins again with new
+    tables. So the entry may become 0 while a step in flight reads the list, and whoever is handed
+    the block may write it whenever its step runs.
+    """
+
+    def __init__(self, pool: BlockPool, layout: KvLayout) -> None:
+        self._pool = pool
+        self._layout = layout
+
+    def open(self, sequence: Sequence) -> None:
+        """Empty tables, new ones: the old may still be read by a step in flight."""
+        sequence.blocks = [[] for _ in self._layout.windows]
+
+    def room(self, sequence: Sequence) -> int:
+        """How many positions it may compute with the blocks it has and those that are free."""
+        logical = len(sequence.blocks[0]) + self._pool.free_count // self._layout.tables
+        return logical * BLOCK_TOKENS - sequence.computed
+
+    def extend(self, sequence: Sequence, end: int) -> None:
+        """Blocks for every position before `end`. Raises InvariantError when there is no room."""
+        missing = blocks_for(end) - len(sequence.blocks[0])
+        if missing <= 0:
+            return
+        taken = self._pool.allocate(missing * self._layout.tables)
+        for number, table in enumerate(sequence.blocks):
+            table.extend(taken[number * missing : (number + 1) * missing])
+        sequence.held += len(taken)
+
+    def free_behind(self, sequence: Sequence, end: int) -> None:
+        """The step that ended before position `end` was applied."""
+        for number, window in self._layout.sliding:
+            table = sequence.blocks[number]
+            index = (end - window + 1) // BLOCK_TOKENS  # the first block that is still seen
+            while index > 0 and table[index - 1]:
+                index -= 1
+                self._pool.free((table[index],))
+                table[index] = 0
+                sequence.held -= 1
+
+    def reaches(self, sequence: Sequence, limit: int) -> bool:
+        """Whether it holds a block at or above `limit`."""
+        return any(block >= limit for table in sequence.blocks for block in table)
+
+    def release(self, sequence: Sequence) -> None:
+        """Everything goes back. The lists stay as they are: a step in flight reads them."""
+        for table in sequence.blocks:
+            self._pool.free(block for block in table if block)
+        sequence.blocks = []
+        sequence.held = 0
+
+    def audit(self, running: Iterable[Sequence]) -> None:
+        """Raises InvariantError unless every block is in one place, and every sequence holds what its
+        next position sees and what is computed already."""
+        held: list[list[int]] = []
+        for sequence in running:
+            live = [block for table in sequence.blocks for block in table if block]
+            if len(live) != sequence.held:
+                raise InvariantError(f"request {sequence.request.id} holds {len(live)} blocks, not {sequence.held}")
+            if not self._covers(sequence):
+                raise InvariantError(f"request {sequence.request.id} lacks a block that its next step sees")
+            held.append(live)
+        self._pool.audit(held)
+
+    def _covers(self, sequence: Sequence) -> bool:
+        last = blocks_for(sequence.computed)
+        for table, window in zip(sequence.blocks, self._layout.windows, strict=True):
+            first = 0 if window is None else max(0, sequence.computed - window + 1) // BLOCK_TOKENS
+            if len(table) < last or not all(table[first:]):
+                return False
+        return True
