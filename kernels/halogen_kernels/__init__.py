@@ -1,32 +1,40 @@
 """The operators a model is made of, behind one seam, with one implementation per backend.
 
-Owns the arithmetic of a layer: packed linear maps, norms, rotary positions, gated activations,
-KV writes and paged attention. `select` picks a backend once, when a model is loaded; the result
-says by name what was picked. `reference` is the definition of every operator, in plain torch.
+Owns the arithmetic of a layer: linear maps with packed and with quantised weights, mixtures of
+experts, norms, rotary positions, gated activations, KV writes and paged attention. `select` picks a
+backend once, when a model is loaded; the result says by name what was picked. `reference` is the
+definition of every operator, in plain torch.
 
 Must never know a model's architecture, a checkpoint, a scheduler or a request: it gets tensors and
 numbers.
 """
 
-from halogen_kernels.seam import (
+from halogen_kernels.formats import GROUP_COLUMNS, WEIGHT_FORMATS, WeightFormat, packed_bytes
+from halogen_kernels.seam import Kernels
+from halogen_kernels.selection import BACKENDS, select
+from halogen_kernels.values import (
     Activation,
     AttentionShape,
-    Kernels,
+    ExpertWeights,
     LinearWeight,
     NormWeight,
     Span,
     Workspace,
 )
-from halogen_kernels.selection import BACKENDS, select
 
 __all__ = [
     "BACKENDS",
+    "GROUP_COLUMNS",
+    "WEIGHT_FORMATS",
     "Activation",
     "AttentionShape",
+    "ExpertWeights",
     "Kernels",
     "LinearWeight",
     "NormWeight",
     "Span",
+    "WeightFormat",
     "Workspace",
+    "packed_bytes",
     "select",
 ]

@@ -14,10 +14,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor
 
-from halogen_kernels.seam import (
+from halogen_kernels.seam import GatedLinear, Kernels, Linear, Mixture
+from halogen_kernels.values import (
     Activation,
     AttentionShape,
-    Kernels,
+    ExpertWeights,
     LinearWeight,
     NormWeight,
     Span,
@@ -25,17 +26,20 @@ from halogen_kernels.seam import (
 )
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def wide_of(dtype: torch.dtype) -> torch.dtype:
+    """What intermediate values are in."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def pack_linear(slices: Iterable[Tensor]) -> LinearWeight:
     parts = tuple(part.clone() for part in slices)
-    return LinearWeight(parts, sum(len(part) for part in parts), parts[0].shape[1], parts[0].dtype)
+    rows, columns = sum(len(part) for part in parts), parts[0].shape[1]
+    return LinearWeight(parts, rows, columns, parts[0].dtype, sum(part.nbytes for part in parts))
 
 
-def linear(x: Tensor, weight: LinearWeight) -> Tensor:
-    return torch.cat([F.linear(x, part) for part in weight.parts], dim=-1)
+def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tensor:
+    product = torch.cat([F.linear(x, part) for part in weight.parts], dim=-1)
+    return product if bias is None else (product.to(wide_of(x.dtype)) + bias).to(x.dtype)
 
 
 def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
@@ -48,8 +52,30 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
 
 
 def gated_linear(x: Tensor, gate: LinearWeight, up: LinearWeight, activation: Activation) -> Tensor:
-    opened = activate(linear(x, gate).to(_wide(x.dtype)), activation)
+    opened = activate(linear(x, gate).to(wide_of(x.dtype)), activation)
     return (opened * linear(x, up)).to(x.dtype)
+
+
+def make_mixture(linear: Linear, gated_linear: GatedLinear) -> Mixture:
+    """A mixture of experts out of these products: row by row, expert by expert (Shazeer and others, 2017)."""
+
+    def mixture(x: Tensor, chosen: Tensor, shares: Tensor, experts: ExpertWeights, activation: Activation) -> Tensor:
+        check_choices(chosen, len(experts.gate))
+        out = torch.zeros(x.shape, dtype=wide_of(x.dtype))
+        for row in range(len(x)):
+            for number, share in zip(chosen[row].tolist(), shares[row], strict=True):
+                inner = gated_linear(x[row : row + 1], experts.gate[number], experts.up[number], activation)
+                out[row] += share * linear(inner, experts.down[number])[0]
+        return out.to(x.dtype)
+
+    return mixture
+
+
+def check_choices(chosen: Tensor, count: int) -> None:
+    """Raises ValueError for a number that none of `count` experts has."""
+    low, high = (int(end) for end in chosen.aminmax())
+    if low < 0 or high >= count:
+        raise ValueError(f"experts {low} to {high} were chosen, and there are 0 to {count - 1}")
 
 
 def pack_norm(weight: Tensor, eps: float) -> NormWeight:
@@ -58,7 +84,7 @@ def pack_norm(weight: Tensor, eps: float) -> NormWeight:
 
 def rms_norm(x: Tensor, norm: NormWeight, dtype: torch.dtype) -> Tensor:
     """Zhang and Sennrich, 2019."""
-    wide = x.to(_wide(x.dtype))
+    wide = x.to(wide_of(x.dtype))
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + norm.floor)
     return (wide * scale * norm.weight).to(dtype)
 
@@ -69,7 +95,7 @@ def add_rms_norm(residual: Tensor, delta: Tensor, norm: NormWeight) -> None:
 
 def rotate(heads: Tensor, turns: Tensor, norm: NormWeight | None) -> None:
     """Su and others, 2021, with neighbouring values as pairs."""
-    wide = heads.to(_wide(heads.dtype))
+    wide = heads.to(wide_of(heads.dtype))
     if norm is not None:
         wide = rms_norm(wide, norm, wide.dtype)
     even, odd = wide[..., 0::2], wide[..., 1::2]
@@ -96,7 +122,7 @@ def plan_attention(
 
 
 def attend(queries: Tensor, cache: Tensor, plan: ExplicitPlan) -> Tensor:
-    """softmax(Q K^T * scale) V, sequence by sequence, with scores written out."""
+    """softmax(softcap(Q K^T * scale)) V, sequence by sequence, with scores written out."""
     shape = plan.shape
     out = torch.empty(len(queries), shape.heads, shape.head_dim, dtype=cache.dtype)
     for span in plan.spans:
@@ -105,6 +131,8 @@ def attend(queries: Tensor, cache: Tensor, plan: ExplicitPlan) -> Tensor:
         rows = slice(span.row, span.row + span.count)
         q = queries[rows].to(keys.dtype).transpose(0, 1)
         scores = q @ keys.transpose(1, 2) * shape.scale
+        if shape.softcap:
+            scores = shape.softcap * torch.tanh(scores / shape.softcap)
         scores.masked_fill_(~visible(span, first, plan.window), float("-inf"))
         out[rows] = (scores.softmax(-1) @ values).transpose(0, 1).to(cache.dtype)
     return out.flatten(1)
@@ -123,7 +151,7 @@ def _context(cache: Tensor, span: Span, first: int, shape: AttentionShape) -> tu
     positions = torch.arange(first, span.end)
     blocks = torch.tensor(span.blocks)[positions // shape.block_tokens]
     slots = blocks * shape.block_tokens + positions % shape.block_tokens
-    kv = cache.view(-1, 2, shape.kv_heads, shape.head_dim)[slots].to(_wide(cache.dtype))
+    kv = cache.view(-1, 2, shape.kv_heads, shape.head_dim)[slots].to(wide_of(cache.dtype))
     keys, values = kv.permute(1, 2, 0, 3).repeat_interleave(shape.group, dim=1)
     return keys, values
 
@@ -134,6 +162,7 @@ def table() -> Kernels:
         linear=linear,
         logits=logits,
         gated_linear=gated_linear,
+        mixture=make_mixture(linear, gated_linear),
         pack_norm=pack_norm,
         rms_norm=rms_norm,
         add_rms_norm=add_rms_norm,
@@ -144,6 +173,7 @@ def table() -> Kernels:
         names={
             "linear": "reference",
             "gated_linear": "reference",
+            "mixture": "reference",
             "rms_norm": "reference",
             "rotate": "reference",
             "write_kv": "reference",

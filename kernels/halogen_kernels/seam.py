@@ -1,110 +1,38 @@
-"""What crosses the seam: the operators' signatures and the values they take.
+"""The seam: the operators' signatures, and one backend's operators as one value.
 
 Letters in shapes: n rows of a step (one a position), h model width, H query heads, G key/value
-heads, d head width, T positions in a block. The cache of one layer is [blocks, T * 2 * G * d]: a
-position's K heads, then its V heads.
+heads, d head width, T positions in a block, f feed-forward width, k experts a row. The cache of one
+layer is [blocks, T * 2 * G * d]: a position's K heads, then its V heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-Activation = Literal["silu", "gelu_tanh"]
-
-
-@dataclass(frozen=True, slots=True)
-class LinearWeight:
-    """A matrix [rows, columns] in a backend's own layout, cut by rows into `parts`."""
-
-    parts: tuple[Tensor, ...]
-    rows: int
-    columns: int
-    dtype: torch.dtype
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows * self.columns * self.dtype.itemsize
-
-
-@dataclass(frozen=True, slots=True)
-class NormWeight:
-    """An RMSNorm's weight in a backend's own form, made by its `pack_norm`; the last axis is
-    normalised. `weight` and `floor` are meaningful to that backend alone."""
-
-    weight: Tensor
-    floor: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionShape:
-    heads: int
-    kv_heads: int
-    head_dim: int
-    scale: float
-    block_tokens: int
-
-    @property
-    def group(self) -> int:
-        """Query heads that share a key/value head."""
-        return self.heads // self.kv_heads
-
-    @property
-    def kv_width(self) -> int:
-        """Values of one position in one layer's cache."""
-        return 2 * self.kv_heads * self.head_dim
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One sequence's rows of a step: rows `row` to `row + count - 1` hold positions `start` to
-    `start + count - 1`. `blocks` covers every position up to the last, in order."""
-
-    row: int
-    count: int
-    start: int
-    blocks: Sequence[int]
-
-    @property
-    def end(self) -> int:
-        """Positions that can be attended to after this step's write."""
-        return self.start + self.count
-
-
-class Workspace:
-    """Scratch memory that one step's operators use in turn and the next step uses again. Grows,
-    never shrinks; a tensor from it is valid until the next `take` of the same name and dtype.
-    Single writer: the runner's thread."""
-
-    def __init__(self) -> None:
-        self._held: dict[tuple[str, torch.dtype], Tensor] = {}
-
-    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised contiguous tensor of `shape`."""
-        wanted = 1
-        for size in shape:
-            wanted *= size
-        held = self._held.get((name, dtype))
-        if held is None or held.numel() < wanted:
-            held = torch.empty(wanted, dtype=dtype)
-            self._held[name, dtype] = held
-        return held[:wanted].view(shape)
+from halogen_kernels.values import Activation, AttentionShape, ExpertWeights, LinearWeight, NormWeight, Span, Workspace
 
 
 class PackLinear(Protocol):
     def __call__(self, slices: Iterable[Tensor]) -> LinearWeight:
         """Takes a matrix [rows, columns] as slices of rows, in order. Each slice is copied before the
-        next is asked for, so that a caller may fill one buffer again and again."""
+        next is asked for, so that a caller may fill one buffer again and again.
+
+        A plain weight computes in the slices' dtype. For other formats slices are float32 or the compute
+        dtype, float32 being the more exact. Raises ValueError for columns that the format cannot
+        hold, naming their number, and for values it cannot hold (not finite; beyond float16 in int4)."""
         ...
 
 
 class Linear(Protocol):
-    def __call__(self, x: Tensor, weight: LinearWeight) -> Tensor:
-        """[n, columns] -> [n, rows], both in the weight's dtype."""
+    def __call__(self, x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tensor:
+        """x @ W.T + bias: [n, columns] -> [n, rows], both in the weight's dtype. `bias` [rows] is float32
+        or in the weight's dtype, and is added before the result is rounded to that dtype where the
+        product allows it."""
         ...
 
 
@@ -117,6 +45,17 @@ class Logits(Protocol):
 class GatedLinear(Protocol):
     def __call__(self, x: Tensor, gate: LinearWeight, up: LinearWeight, activation: Activation) -> Tensor:
         """act(x @ gate.T) * (x @ up.T): [n, h] -> [n, f] in the weights' dtype."""
+        ...
+
+
+class Mixture(Protocol):
+    def __call__(
+        self, x: Tensor, chosen: Tensor, shares: Tensor, experts: ExpertWeights, activation: Activation
+    ) -> Tensor:
+        """Sum over a row's experts e of share * down_e(act(gate_e x) * up_e x): [n, h] -> [n, h] in the
+        weights' dtype, summed in float32 in an order that other rows do not change. `chosen` int64
+        [n, k] has the experts' numbers, `shares` float32 [n, k] what each counts. Raises ValueError
+        for a number that no expert has."""
         ...
 
 
@@ -175,12 +114,14 @@ class Attend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """One backend's operators. `names` says for each what runs, for status."""
+    """One backend's operators, for one weight format. `names` says for each what runs;
+    `softcap_names` where that differs for attention with a soft cap."""
 
     pack_linear: PackLinear
     linear: Linear
     logits: Logits
     gated_linear: GatedLinear
+    mixture: Mixture
     pack_norm: PackNorm
     rms_norm: RmsNorm
     add_rms_norm: AddRmsNorm
@@ -189,3 +130,8 @@ class Kernels:
     plan_attention: PlanAttention
     attend: Attend
     names: Mapping[str, str]
+    softcap_names: Mapping[str, str] = field(default_factory=dict)
+
+    def names_for(self, shape: AttentionShape) -> dict[str, str]:
+        """What runs for a model with this attention, for status."""
+        return {**self.names, **(self.softcap_names if shape.softcap else {})}

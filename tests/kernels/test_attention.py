@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from halogen_kernels import AttentionShape, Span, Workspace, reference, select
-from halogen_kernels.cpu.attention import SdpaPlan, group_by_length
+from halogen_kernels.cpu.attention import AttentionPlan
+from halogen_kernels.cpu.groups import group_by_length
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,7 +105,7 @@ def test_plain_causality_needs_no_mask_and_a_window_does() -> None:
 
     def chunk_masks(window: int | None) -> list[bool]:
         plan = kernels.plan_attention(case.shape, case.spans, window, torch.float32, Workspace())
-        assert isinstance(plan, SdpaPlan)
+        assert isinstance(plan, AttentionPlan)
         assert len(plan.groups) == 1
         return [chunk.mask is not None for chunk in plan.chunks]
 

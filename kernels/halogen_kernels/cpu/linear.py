@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor
 
 from halogen_kernels import reference
-from halogen_kernels.seam import Activation, LinearWeight
+from halogen_kernels.values import Activation, LinearWeight
 
 _mkldnn = torch.ops.mkldnn
 
@@ -43,16 +43,19 @@ def pack_linear(slices: Iterable[Tensor]) -> LinearWeight:
     for part in slices:
         rows, columns, dtype = rows + len(part), part.shape[1], part.dtype
         parts.append(_pack(part) if can_pack(dtype) else part.clone())
-    return LinearWeight(tuple(parts), rows, columns, dtype)
+    return LinearWeight(tuple(parts), rows, columns, dtype, sum(_held_bytes(part) for part in parts))
 
 
-def linear(x: Tensor, weight: LinearWeight) -> Tensor:
+def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tensor:
     rows = len(x)
     if rows == 1 and weight.columns > _SPLIT_COLUMNS:
         x = _repeated(x)
     if len(weight.parts) == 1:
-        return _product(x, weight.parts[0])[:rows]
-    return torch.cat([_product(x, part)[:rows] for part in weight.parts], dim=-1)
+        return _product(x, weight.parts[0], bias)[:rows]
+    sizes = [part.shape[0] for part in weight.parts]
+    biases = [None] * len(sizes) if bias is None else torch.split(bias, sizes)
+    products = [_product(x, part, piece)[:rows] for part, piece in zip(weight.parts, biases, strict=True)]
+    return torch.cat(products, dim=-1)
 
 
 def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
@@ -94,8 +97,15 @@ def _pack(part: Tensor) -> Tensor:
     return packed
 
 
-def _product(x: Tensor, part: Tensor) -> Tensor:
+def _held_bytes(part: Tensor) -> int:
+    """oneDNN pads rows and columns to its blocks."""
+    return int(_mkldnn._nbytes(part)) if part.is_mkldnn else part.nbytes
+
+
+def _product(x: Tensor, part: Tensor, bias: Tensor | None = None) -> Tensor:
     if part.is_mkldnn:
-        product: Tensor = _mkldnn._linear_pointwise(x, part, None, "none", [], "")
+        bias = None if bias is None else bias.float()  # added to the accumulators
+        product: Tensor = _mkldnn._linear_pointwise(x, part, bias, "none", [], "")
         return product
-    return F.linear(x, part)
+    product = F.linear(x, part)
+    return product if bias is None else (product + bias).to(x.dtype)

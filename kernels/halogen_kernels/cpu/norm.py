@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from halogen_kernels.seam import NormWeight
+from halogen_kernels.values import NormWeight
 
 
 def pack_norm(weight: Tensor, eps: float) -> NormWeight:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from halogen_kernels.cpu.norm import direction
-from halogen_kernels.seam import NormWeight
+from halogen_kernels.values import NormWeight
 
 
 def rotate(heads: Tensor, turns: Tensor, norm: NormWeight | None) -> None:

@@ -1,0 +1,104 @@
+"""Matrices as codes and scales: made from slices of rows, and made wide again.
+
+The layouts let every torch operator run along memory, on whole vectors:
+
+    Int8Part     codes int8 [rows, columns]             scales float32 [rows]
+    Int4Part     codes uint8 [groups, 16, rows]         scales, minima float16 [groups, 1, rows]
+                 byte [g, j, r] holds column 32 g + j of row r in its low half, column 32 g + 16 + j in its high
+
+An int4 matrix is thus held transposed, and widens to [columns, rows].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from halogen_kernels.formats import GROUP_COLUMNS, group_count
+
+_HALF = GROUP_COLUMNS // 2
+_INT8_MOST = 127
+_INT4_MOST = 15
+# Values of an int4 part: widened to float32 they are still in the cache when they are multiplied.
+PART_VALUES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Part:
+    codes: Tensor
+    scales: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + self.scales.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Int4Part:
+    codes: Tensor
+    scales: Tensor
+    minima: Tensor
+
+    @property
+    def rows(self) -> int:
+        return self.codes.shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + self.scales.nbytes + self.minima.nbytes
+
+
+def rows_at_once(columns: int) -> int:
+    return max(1, PART_VALUES // columns)
+
+
+def pack_int8(rows: Tensor) -> Int8Part:
+    """Symmetric by row: code = round(w * 127 / max|w|). Raises ValueError for a value that is not finite."""
+    codes = torch.empty(rows.shape, dtype=torch.int8)
+    scales = torch.empty(len(rows))
+    step = rows_at_once(rows.shape[1])
+    for first in range(0, len(rows), step):
+        wide = rows[first : first + step].float()
+        scale = wide.abs().amax(1) / _INT8_MOST
+        _check(scale, "int8 needs weights that are finite")
+        codes[first : first + step] = (wide / _no_zero(scale).unsqueeze(1)).round_()
+        scales[first : first + step] = scale
+    return Int8Part(codes, scales)
+
+
+def pack_int4(rows: Tensor) -> Iterator[Int4Part]:
+    """Asymmetric by group: code = round((w - minimum) / scale), with scale and minimum as they are held.
+    Raises ValueError for columns that are not whole groups and for values beyond float16."""
+    groups = group_count(rows.shape[1])
+    for part in torch.split(rows, rows_at_once(rows.shape[1])):
+        wide = part.float().view(len(part), groups, GROUP_COLUMNS).permute(1, 2, 0)
+        low, high = torch.aminmax(wide, dim=1, keepdim=True)
+        scales, minima = ((high - low) / _INT4_MOST).half(), low.half()
+        _check(scales + minima, "int4 needs weights that are finite and within float16")
+        codes = ((wide - minima.float()) / _no_zero(scales.float())).round_().clamp_(0, _INT4_MOST).to(torch.uint8)
+        yield Int4Part(codes[:, :_HALF] | codes[:, _HALF:] << 4, scales.contiguous(), minima.contiguous())
+
+
+def widen_int4(part: Int4Part, out: Tensor, nibbles: Tensor) -> Tensor:
+    """scale * code + minimum into `out`, a float dtype, as [columns, rows]; `nibbles` uint8 is scratch of
+    the size of the codes."""
+    groups, _, rows = part.codes.shape
+    halves = out.view(groups, 2, _HALF, rows)
+    halves[:, 0] = torch.bitwise_and(part.codes, _INT4_MOST, out=nibbles.view(part.codes.shape))
+    halves[:, 1] = torch.bitwise_right_shift(part.codes, 4, out=nibbles.view(part.codes.shape))
+    values = out.view(groups, GROUP_COLUMNS, rows)
+    torch.addcmul(part.minima.to(out.dtype), values, part.scales.to(out.dtype), out=values)
+    return out
+
+
+def _check(scales: Tensor, needs: str) -> None:
+    if not scales.isfinite().all():
+        raise ValueError(f"{needs}, and some are not")
+
+
+def _no_zero(scales: Tensor) -> Tensor:
+    """A group of equal values has scale 0 and any divisor gives its codes, which are 0."""
+    return scales.masked_fill(scales == 0, 1.0)
