@@ -122,7 +122,7 @@ def _weight_map(path: Path, raw: bytes) -> Mapping[str, str]:
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(INDEX_INVALID, f"{path}: key 'weight_map' is missing or no JSON object with entries")
     for name, shard in weight_map.items():
-        if not isinstance(shard, str) or not shard or shard in {".", ".."} or set(shard) & set("/\\\0"):
+        if not isinstance(shard, str) or not shard.isprintable() or shard in {"", ".", ".."} or set(shard) & set("/\\"):
             raise CheckpointError(
                 INDEX_INVALID,
                 f"{path}: key 'weight_map': {reprlib.repr(name)} is in {reprlib.repr(shard)}, "

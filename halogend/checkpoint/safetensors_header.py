@@ -5,7 +5,7 @@ Source: the format's specification. What is checked, in this order:
     1  eight bytes of length, a header of that length inside the file and not beyond MAX_HEADER_BYTES
     2  UTF-8, one JSON object from the first byte on, no key twice anywhere
     3  `__metadata__`, if there, maps strings to strings
-    4  each other key is a tensor: dtype known, shape of whole numbers, data_offsets [begin, end]
+    4  each other key names a tensor: name printable, dtype known, shape of whole numbers, data_offsets [begin, end]
     5  end - begin is what shape and dtype need
     6  the tensors tile the data: no overlap, no hole, nothing behind the last one, nothing missing
 """
@@ -123,6 +123,8 @@ def _check_metadata(path: Path, metadata: Any) -> None:
 def _read_entry(path: Path, name: str, entry: Any, data_start: int, file: int) -> TensorInfo:
     if not 0 < len(name) <= _MAX_NAME:
         raise _bad_tensor(path, name, f"has a name of {len(name)} characters; 1 to {_MAX_NAME} are possible")
+    if not name.isprintable():
+        raise _bad_tensor(path, name, "has a name that cannot be printed")
     if not isinstance(entry, dict):
         raise _bad_tensor(path, name, "is no JSON object")
     for key in ("dtype", "shape", "data_offsets"):
