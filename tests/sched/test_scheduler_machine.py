@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.sched_world import VOCAB, World, make_limits
 
+from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
 
-TOTAL = 11
+LAYOUTS = [(None,), (16,), (1, 40), (None, 20), (None, None, 5, 5, 33)]
+LOGICAL = 10  # blocks of the pool for each table
 
 limits = st.builds(
     make_limits,
@@ -23,12 +25,14 @@ limits = st.builds(
 
 class SchedulerAgainstNaive(RuleBasedStateMachine):
     """Any order of arrivals, steps, aborts, failures, time, new limits and pool sizes: what comes
-    out is what generating each request alone would give, and every request ends exactly once."""
+    out is what generating each request alone would give, every request ends exactly once, and nobody
+    holds or lacks a block that its windows do not or do reach."""
 
-    @initialize(limits=limits, depth=st.sampled_from([0, 1]))
-    def start(self, limits: SchedLimits, depth: int) -> None:
+    @initialize(limits=limits, depth=st.sampled_from([0, 1]), windows=st.sampled_from(LAYOUTS))
+    def start(self, limits: SchedLimits, depth: int, windows: tuple[int | None, ...]) -> None:
         self.limits = limits
-        self.world = World(limits, blocks=TOTAL, depth=depth)
+        self.total = 1 + LOGICAL * len(windows)
+        self.world = World(limits, blocks=self.total, depth=depth, layout=KvLayout(windows))
 
     @rule(
         prompt_tokens=st.integers(1, 90),
@@ -37,7 +41,8 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
     )
     def add(self, prompt_tokens: int, max_tokens: int, stop_ids: frozenset[int]) -> None:
         refused = self.world.add(prompt_tokens, max_tokens, stop_ids)
-        needed = -(-(prompt_tokens + max_tokens - 1) // 16)
+        chunk = self.limits.request_step_tokens
+        needed = self.world.layout.blocks_for_request(prompt_tokens + max_tokens - 1, chunk)
         if needed > self.world.pool.capacity:
             assert refused == "kv_too_small"
         elif refused is not None:
@@ -77,11 +82,11 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
         self.limits = limits
         self.world.scheduler.update(limits)
 
-    @rule(limit=st.integers(5, TOTAL))
-    def resize(self, limit: int) -> None:
+    @rule(share=st.floats(0.4, 1.0))
+    def resize(self, share: float) -> None:
         while self.world.in_flight:
             self.world.apply()
-        self.world.end(self.world.scheduler.resize(limit))
+        self.world.end(self.world.scheduler.resize(int(share * self.total)))
 
     @invariant()
     def sound(self) -> None:

@@ -65,6 +65,11 @@ class ListRunner:
     def submit(self, plan: StepPlan) -> None:
         self._given.append(plan)
 
+    @property
+    def given(self) -> tuple[StepPlan, ...]:
+        """Not executed yet, oldest first."""
+        return tuple(self._given)
+
     def finish(self, failing: frozenset[int] = frozenset()) -> StepResult:
         plan = self._given.popleft()
         assert len({item.id for item in plan.items}) == len(plan.items)
@@ -168,10 +173,13 @@ class World:
             self.first_seen += [item.id for item in plan.items if item.id not in self.first_seen]
             self.runner.submit(plan)
             self.in_flight += 1
+            if self.depth == 0:
+                self.check_bounds()
         due = self.in_flight > (self.depth if plan is not None else 0)
         if due:
             self.apply()
         self.scheduler.audit()
+        self.check_tables()
         return plan is not None or due
 
     def apply(self) -> None:
@@ -182,6 +190,23 @@ class World:
             assert not self.outcomes[request_id].aborted
             self.outcomes[request_id].tokens.append(token)
         self.end(events.ended)
+
+    def check_tables(self) -> None:
+        """Every running request holds, of each table, the blocks from the one its next result's window
+        begins in up to its last planned position: not one less or more."""
+        items = [item for plan in self.runner.given for item in plan.items]
+        for sequence in self.scheduler._running:
+            applied = min((i.start for i in items if i.blocks is sequence.blocks), default=sequence.computed)
+            for table, window in zip(sequence.blocks, self.layout.windows, strict=True):
+                behind = 0 if window is None else max(0, applied - window + 1) // BLOCK_TOKENS
+                assert [bool(block) for block in table] == [
+                    index >= behind for index in range(-(-sequence.computed // BLOCK_TOKENS))
+                ]
+
+    def check_bounds(self) -> None:
+        """Nobody holds more than was said when it was taken, a step at a time."""
+        for sequence in self.scheduler._running:
+            assert sequence.held <= self.scheduler._blocks_at_most(sequence.request)
 
     def drain(self, most_steps: int = 10_000) -> None:
         """Runs until nothing is left; fails when that takes too long or a result is wrong."""
