@@ -12,7 +12,7 @@ from halogend.checkpoint.errors import (
     CheckpointError,
 )
 
-AVAILABLE = ("gguf",)
+AVAILABLE = ("gguf", "safetensors")
 _V2_MAGIC = b"HALOGEN2"
 
 

@@ -1,81 +1,168 @@
-"""Which tensors a model must have, and of which shape.
+"""Which weights a model must have, and where a checkpoint has each.
 
-A tensor that is missing, surplus, of another shape or of a type that nobody decodes is refused by
-name before anything is loaded: a surplus bias that is left out gives a model that answers nonsense.
+Weights are named as in GGUF, without `.weight`; expert E's have `.E` at the end. A tensor that is
+missing, surplus or of another shape is refused by name before anything is loaded: a surplus bias
+that is left out gives a model that answers nonsense.
 """
 
 from __future__ import annotations
 
-from halogend.checkpoint.errors import TENSOR_MISMATCH, TENSOR_MISSING, TYPE_UNSUPPORTED, CheckpointError
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from halogend.checkpoint.errors import TENSOR_MISMATCH, TENSOR_MISSING, CheckpointError
 from halogend.checkpoint.geometry import Geometry
-from halogend.checkpoint.gguf import ArrayRef, GgufHeader
-from halogend.checkpoint.gguf_types import DECODABLE
-
-Shape = tuple[int, ...]
+from halogend.checkpoint.names import TensorNames
+from halogend.checkpoint.stored import Encoded, Piece, Plain, Weight, whole
 
 
-def expected_tensors(geometry: Geometry) -> dict[str, Shape]:
-    """Name to row-major shape of every tensor of the model, in the order of use."""
-    g = geometry
-    expected: dict[str, Shape] = {"token_embd.weight": (g.vocab, g.hidden)}
-    if g.rope_freqs:
-        expected["rope_freqs.weight"] = (g.head_dim // 2,)
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Rows `first` and on of the stored matrix `part`, which has `rows` in all."""
+
+    part: str
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A weight: by itself, or as a share of a stored matrix that holds several. A vector is a column."""
+
+    name: str
+    rows: int
+    columns: int
+    shares: tuple[Share, ...] = ()
+
+
+def wanted_weights(g: Geometry) -> Iterator[Wanted]:
+    """Every weight of the model, in the order of use."""
+    yield Wanted("token_embd", g.vocab, g.hidden)
+    for name, count in _divisors(g).items():
+        yield Wanted(name, count, 1)
     for layer in range(g.layers):
-        expected |= {f"blk.{layer}.{name}.weight": shape for name, shape in _layer_tensors(g).items()}
-    expected["output_norm.weight"] = (g.hidden,)
+        for each in (*_attention(g), *_feed_forward(g, layer)):
+            yield Wanted(f"blk.{layer}.{each.name}", each.rows, each.columns, each.shares)
+    yield Wanted("output_norm", g.hidden, 1)
     if not g.tied_embeddings:
-        expected["output.weight"] = (g.vocab, g.hidden)
-    return expected
+        yield Wanted("output", g.vocab, g.hidden)
 
 
-def check_tensors(header: GgufHeader, geometry: Geometry) -> None:
-    """Raises CheckpointError naming the first tensor that is missing, surplus, misshapen or of a type
-    that cannot be decoded, or an embedding that is too small for the tokenizer."""
-    expected = expected_tensors(geometry)
-    for name, shape in expected.items():
-        tensor = header.tensors.get(name)
-        if tensor is None:
-            raise CheckpointError(TENSOR_MISSING, f"{header.path}: tensor {name!r} is missing")
-        if tensor.shape != shape:
-            raise _mismatch(header, f"tensor {name!r} has shape {tensor.shape}; the metadata gives {shape}")
-        if tensor.type not in DECODABLE:
+def find_weights(
+    geometry: Geometry, stored: Mapping[str, Encoded], names: TensorNames, path: Path
+) -> Mapping[str, Weight]:
+    """Each weight's place by its name. `stored` has the file's own names. Raises CheckpointError naming
+    the first tensor that is missing, misshapen or surplus."""
+    finder = _Finder(stored, names, path)
+    found = {wanted.name: finder.find(wanted) for wanted in wanted_weights(geometry)}
+    for name in stored:
+        if name not in finder.used and not names.may_ignore(name, geometry):
             raise CheckpointError(
-                TYPE_UNSUPPORTED, f"{header.path}: tensor {name!r} is {tensor.type.name}, which cannot be decoded"
+                TENSOR_MISMATCH, f"{path}: tensor {name!r} has no place in a {geometry.architecture} model"
             )
-    _check_vocabulary(header, geometry)
-    for name in header.tensors:
-        if name not in expected:
-            raise _mismatch(header, f"tensor {name!r} has no place in a {geometry.architecture} model")
+    return found
 
 
-def _check_vocabulary(header: GgufHeader, geometry: Geometry) -> None:
-    """An embedding may have rows to spare, never fewer than there are tokens."""
-    tokens = header.metadata.get("tokenizer.ggml.tokens", ())
-    count = tokens.count if isinstance(tokens, ArrayRef) else len(tokens) if isinstance(tokens, tuple) else 0
-    if count > geometry.vocab:
-        raise _mismatch(
-            header, f"tensor 'token_embd.weight' has {geometry.vocab} rows for the {count} tokens of the tokenizer"
+class _Finder:
+    """Looks weights up, and remembers which stored matrices were of use."""
+
+    def __init__(self, stored: Mapping[str, Encoded], names: TensorNames, path: Path) -> None:
+        self._stored = stored
+        self._names = names
+        self._path = path
+        self.used: set[str] = set()
+
+    def find(self, wanted: Wanted) -> Weight:
+        alone = [name for name in self._names.of(wanted.name) if name in self._stored]
+        for name in alone:
+            encoded = self._stored[name]
+            if (encoded.rows, encoded.columns) == (wanted.rows, wanted.columns):
+                self.used.add(name)
+                return whole(encoded)
+        for share in wanted.shares:
+            for name in self._names.of(_beside(wanted.name, share.part)):
+                weight = self._share(name, wanted, share)
+                if weight is not None:
+                    return weight
+        raise self._refusal(wanted, alone)
+
+    def _share(self, name: str, wanted: Wanted, share: Share) -> Weight | None:
+        encoded = self._stored.get(name)
+        if encoded is None or (encoded.rows, encoded.columns) != (share.rows, wanted.columns):
+            return None
+        self.used.add(name)
+        return Weight((Piece(encoded, share.first, wanted.rows),), wanted.rows, wanted.columns)
+
+    def _refusal(self, wanted: Wanted, alone: list[str]) -> CheckpointError:
+        if alone:
+            return self._misshapen(alone[0], wanted.rows, wanted.columns)
+        for share in wanted.shares:
+            for name in self._names.of(_beside(wanted.name, share.part)):
+                if name in self._stored:
+                    return self._misshapen(name, share.rows, wanted.columns)
+        name = self._names.of(wanted.name)[0]
+        return CheckpointError(TENSOR_MISSING, f"{self._path}: tensor {name!r} is missing")
+
+    def _misshapen(self, name: str, rows: int, columns: int) -> CheckpointError:
+        encoded = self._stored[name]
+        shape = encoded.tensor.shape if isinstance(encoded, Plain) else (encoded.rows, encoded.columns)
+        given = (rows,) if columns == 1 else (rows, columns)
+        return CheckpointError(
+            TENSOR_MISMATCH, f"{self._path}: tensor {name!r} has shape {shape}; the metadata gives {given}"
         )
 
 
-def _layer_tensors(g: Geometry) -> dict[str, Shape]:
-    tensors: dict[str, Shape] = {
-        "attn_norm": (g.hidden,),
-        "attn_q": (g.heads * g.head_dim, g.hidden),
-        "attn_k": (g.kv_heads * g.head_dim, g.hidden),
-        "attn_v": (g.kv_heads * g.head_dim, g.hidden),
-        "attn_output": (g.hidden, g.heads * g.head_dim),
-        "ffn_norm": (g.hidden,),
-        "ffn_gate": (g.ffn, g.hidden),
-        "ffn_up": (g.ffn, g.hidden),
-        "ffn_down": (g.hidden, g.ffn),
-    }
+def _beside(name: str, part: str) -> str:
+    """`part` in the same layer as the weight `name`."""
+    return f"{'.'.join(name.split('.')[:2])}.{part}"
+
+
+def _divisors(g: Geometry) -> dict[str, int]:
+    """Vectors of the checkpoint that rotary frequencies are divided by."""
+    ropes = [each for rope in g.ropes for each in (rope, rope.beyond) if each is not None]
+    return {rope.divisors: len(rope.frequencies) for rope in ropes if rope.divisors is not None}
+
+
+def _attention(g: Geometry) -> Iterator[Wanted]:
+    query, key = g.heads * g.head_dim, g.kv_heads * g.head_dim
+    total = query + 2 * key
+    yield Wanted("attn_norm", g.hidden, 1)
+    for name, rows, first in (("attn_q", query, 0), ("attn_k", key, query), ("attn_v", key, query + key)):
+        yield Wanted(name, rows, g.hidden, (Share("attn_qkv", first, total),))
+        if g.qkv_bias:
+            yield Wanted(f"{name}.bias", rows, 1, (Share("attn_qkv.bias", first, total),))
     if g.qk_norm:
-        tensors |= {"attn_q_norm": (g.head_dim,), "attn_k_norm": (g.head_dim,)}
-    if g.architecture == "gemma3":
-        tensors |= {"post_attention_norm": (g.hidden,), "post_ffw_norm": (g.hidden,)}
-    return tensors
+        yield Wanted("attn_q_norm", g.head_dim, 1)
+        yield Wanted("attn_k_norm", g.head_dim, 1)
+    yield Wanted("attn_output", g.hidden, query)
+    if g.output_bias:
+        yield Wanted("attn_output.bias", g.hidden, 1)
+    if g.post_norms:
+        yield Wanted("post_attention_norm", g.hidden, 1)
 
 
-def _mismatch(header: GgufHeader, what: str) -> CheckpointError:
-    return CheckpointError(TENSOR_MISMATCH, f"{header.path}: {what}")
+def _feed_forward(g: Geometry, layer: int) -> Iterator[Wanted]:
+    yield Wanted("ffn_norm", g.hidden, 1)
+    if g.has_experts(layer):
+        yield from _experts(g)
+    else:
+        both = 2 * g.ffn
+        yield Wanted("ffn_gate", g.ffn, g.hidden, (Share("ffn_gate_up", 0, both),))
+        yield Wanted("ffn_up", g.ffn, g.hidden, (Share("ffn_gate_up", g.ffn, both),))
+        yield Wanted("ffn_down", g.hidden, g.ffn)
+    if g.post_norms:
+        yield Wanted("post_ffw_norm", g.hidden, 1)
+
+
+def _experts(g: Geometry) -> Iterator[Wanted]:
+    if g.experts is None:
+        return
+    count, ffn, hidden = g.experts.count, g.experts.ffn, g.hidden
+    yield Wanted("ffn_gate_inp", count, hidden)
+    for e in range(count):
+        gate = (Share("ffn_gate_exps", e * ffn, count * ffn), Share("ffn_gate_up_exps", 2 * e * ffn, 2 * count * ffn))
+        up = (Share("ffn_up_exps", e * ffn, count * ffn), Share("ffn_gate_up_exps", (2 * e + 1) * ffn, 2 * count * ffn))
+        yield Wanted(f"ffn_gate.{e}", ffn, hidden, gate)
+        yield Wanted(f"ffn_up.{e}", ffn, hidden, up)
+        yield Wanted(f"ffn_down.{e}", hidden, ffn, (Share("ffn_down_exps", e * hidden, count * hidden),))

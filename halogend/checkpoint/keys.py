@@ -33,14 +33,14 @@ def integer(header: GgufHeader, key: str, default: int | None = None, *, least: 
     return value
 
 
-def positive(header: GgufHeader, key: str, default: float | None = None) -> float:
-    """A finite number above 0; `default` when the key is absent, unless that is None."""
+def positive(header: GgufHeader, key: str, default: float | None = None, *, or_zero: bool = False) -> float:
+    """A finite number above 0, or 0 with `or_zero`; `default` when the key is absent, unless that is None."""
     if default is not None and not header.has(key):
         return default
     value = required(header, key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise invalid(header, key, f"is {_shown(value)}; a number is wanted")
-    if not 0 < value < float("inf"):
+    if not (0 < value < float("inf") or (or_zero and value == 0)):
         raise invalid(header, key, f"is {value}; a finite number above 0 is wanted")
     return float(value)
 

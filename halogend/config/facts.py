@@ -6,6 +6,7 @@ may not. A value that could not be learnt is None and its rules are skipped.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,13 +20,48 @@ class Fault:
     hint: str = ""
 
 
+BLOCK_TOKENS = 16  # positions in a block of KV memory
+
+
+@dataclass(frozen=True, slots=True)
+class KvFacts:
+    """What a request takes of KV memory. `block_bytes` is one block's size; `windows` has an entry for
+    each table of blocks that a request holds, how many positions it sees (None: all);
+    `step_tokens` the most positions of one request that a step computes."""
+
+    block_bytes: int
+    windows: tuple[int | None, ...]
+    step_tokens: int
+
+    def request_bytes(self, tokens: int) -> int:
+        """The most that one request of `tokens` positions can hold. Never less for more tokens."""
+        blocks = -(-tokens // BLOCK_TOKENS)
+        return sum(min(blocks, self._most(window, blocks)) for window in self.windows) * self.block_bytes
+
+    def pool_bytes(self, tokens: int, requests: int = 1) -> int:
+        """A pool for `requests` of `tokens` positions each, with the one block that is never handed out."""
+        return requests * self.request_bytes(tokens) + self.block_bytes
+
+    def fitting_tokens(self, pool_bytes: int, most: int) -> int:
+        """The longest request, up to `most` tokens, that a pool can hold; 0 if none. A whole number of
+        blocks, or `most`."""
+        lengths = range(BLOCK_TOKENS, most + BLOCK_TOKENS, BLOCK_TOKENS)
+        count = bisect_right(lengths, pool_bytes, key=self.request_bytes)
+        return min(most, count * BLOCK_TOKENS)
+
+    def _most(self, window: int | None, blocks: int) -> int:
+        """Blocks of one table in use in a step: `window` - 1 + `step_tokens` positions in a row that may
+        begin with the last one of a block."""
+        return blocks if window is None else -(-(window + self.step_tokens - 2) // BLOCK_TOKENS) + 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """One model's files as they lie on disk.
 
     `fault` set: the checkpoint cannot be used, and the other values may all be None. `format` is
-    what the magic bytes say (gguf, safetensors, v2, ...). `kv_bytes_per_token` is for the model's
-    kv_cache_dtype on its device. `working_bytes` is what a generation takes beside weights and KV.
+    what the magic bytes say (gguf, safetensors, v2, ...). `kv` is for the model's kv_cache_dtype on its
+    device and its prefill_chunk. `working_bytes` is what a generation takes beside weights and KV.
     """
 
     fault: Fault | None = None
@@ -36,7 +72,7 @@ class ModelFacts:
     template_fault: Fault | None = None
     weight_bytes: int | None = None
     working_bytes: int = 0
-    kv_bytes_per_token: int | None = None
+    kv: KvFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

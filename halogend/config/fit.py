@@ -12,8 +12,7 @@ from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES, PRODUCTS
 
-BLOCK_TOKENS = 16
-READABLE_FORMATS = ("gguf",)
+READABLE_FORMATS = ("gguf", "safetensors")
 _KNOWN_FORMATS = ("gguf", "safetensors", "v2")
 
 
@@ -120,17 +119,16 @@ def usable_bytes(document: Document, device: DeviceFacts) -> int:
 def _full_request(
     model: ModelConfig, known: ModelFacts, pool_bytes: int, path: str, places: Places
 ) -> Iterator[Problem]:
-    if known.kv_bytes_per_token is None or known.context_length is None:
+    if known.kv is None or known.context_length is None:
         return
     length = min(model.max_model_len or known.context_length, known.context_length)
     if model.max_prompt_len and model.max_decode_len:
         length = min(length, model.max_prompt_len + model.max_decode_len)
-    block_bytes = known.kv_bytes_per_token * BLOCK_TOKENS
-    blocks = -(-length // BLOCK_TOKENS)
-    if blocks * block_bytes > pool_bytes:
-        fits = pool_bytes // block_bytes * BLOCK_TOKENS
+    needed = known.kv.request_bytes(length)
+    if needed > pool_bytes:
+        fits = known.kv.fitting_tokens(pool_bytes, length)
         message = (
-            f"one request of {length} tokens needs {_mib(blocks * block_bytes)} of KV memory, "
+            f"one request of {length} tokens needs {_mib(needed)} of KV memory, "
             f"the pool of {model.name!r} may have {_mib(pool_bytes)}"
         )
         lower = f"set max_model_len to at most {fits}, or " if fits else ""

@@ -230,7 +230,8 @@ class ModelConfig(Section):
         "Share of the traffic of an alias that several models have.", LIVE, default=1.0, ge=0, le=1000
     )
     model: PathText = setting(
-        "Path of the checkpoint: a .gguf file. A relative path starts at the daemon's working directory.",
+        "Path of the checkpoint: a .gguf file (the first of several parts) or a Hugging Face directory with "
+        "safetensors. A relative path starts at the daemon's working directory.",
         GENERATION,
         path=True,
     )
@@ -241,11 +242,11 @@ class ModelConfig(Section):
         default=None,
         unset="the defaults of this page",
     )
-    load_format: Literal["auto", "gguf"] = setting(
+    load_format: Literal["auto", "gguf", "safetensors"] = setting(
         "Format of the checkpoint; `auto` decides by the first bytes, and a contradiction is an error.",
         GENERATION,
         default="auto",
-        later=("v2", "safetensors"),
+        later=("v2",),
     )
     device: DeviceList = setting(
         "Where it runs: a device, a comma list, a list, or entries of `{id, weight}`.",
@@ -260,11 +261,12 @@ class ModelConfig(Section):
         default="single",
         later=("data_parallel", "tensor_parallel"),
     )
-    precision: Literal["auto", "fp32", "bf16"] = setting(
-        "Of the weights in memory; `auto` on a CPU is bf16 where the CPU has it, else fp32.",
+    precision: Literal["auto", "fp32", "bf16", "int8", "int4"] = setting(
+        "Of the weights in memory; `auto` on a CPU is bf16 where the CPU has it, else fp32. `int8` (a scale for "
+        "each row) and `int4` (groups of 32, asymmetric; the output matrix keeps eight bits) round at load.",
         GENERATION,
         default="auto",
-        later=("fp16", "fp8", "int8", "int4"),
+        later=("fp16", "fp8"),
     )
     kernels: KernelsConfig = Field(default=KernelsConfig(), description="Which implementation computes the model.")
     load_thread_num: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = setting(

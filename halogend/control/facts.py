@@ -12,20 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from halogend.checkpoint.errors import CheckpointError
-from halogend.checkpoint.formats import resolve_format
-from halogend.checkpoint.geometry import Geometry, read_geometry
-from halogend.checkpoint.gguf import GgufHeader, read_header
-from halogend.checkpoint.inventory import check_tensors
+from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
+from halogend.checkpoint.geometry import Geometry
+from halogend.checkpoint.gguf import GgufHeader
+from halogend.checkpoint.kv_groups import group_layers
+from halogend.checkpoint.sizes import VALUE_BYTES, read_bytes, unpackable, weight_bytes
+from halogend.checkpoint.tokenizer_files import own_sampling, own_template, text_files
 from halogend.config.codes import Code
-from halogend.config.facts import Facts, Fault, ModelFacts
+from halogend.config.facts import BLOCK_TOKENS, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES
 from halogend.control.machine import Machine, probe
 from halogend.control.source import read_regular
 
 WORKING_BYTES = 768 << 20  # torch, tokenizer and activations of one generation's two processes
-_VALUE_BYTES = {"bf16": 2, "fp32": 4}
+AUTO_STEP_TOKENS = 256  # what an engine computes of one request in a step when prefill_chunk is auto
 _MAX_TEMPLATE_BYTES = 1 << 20
 
 
@@ -39,13 +41,27 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightsPlan:
+    """What a load does: `read_bytes` of files whose matrices are `stored` become `held_bytes` in
+    `precision`. `requantised`: rounded once more than the file already is."""
+
+    stored: str
+    precision: str
+    read_bytes: int
+    held_bytes: int
+    requantised: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Resolved:
     """One model's entry with everything `auto` made concrete. `template` is Jinja source, a
     built-in's name, or None for the checkpoint's own."""
 
     config: ModelConfig
     geometry: Geometry
-    precision: str
+    weights: WeightsPlan
+    kv: KvFacts
+    compute_dtype: str
     kv_dtype: str
     device: str
     template: str | None
@@ -79,38 +95,68 @@ def gather_facts(document: Document) -> Facts:
 
 def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | None]:
     template, template_print, template_fault = _template(model)
+    precision, compute = _precision(model, machine)
+    kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     try:
-        found = resolve_format(model.model, model.load_format)
-        header = read_header(model.model)
-        geometry = read_geometry(header)
-        check_tensors(header, geometry)
-        fingerprint = _fingerprint(header)
+        checkpoint = open_checkpoint(model.model, model.load_format)
+        weights = _weights_plan(checkpoint, precision, compute)
+        has_template = template is not None or _has_template(checkpoint)
+        own = _own_sampling(checkpoint)
+        fingerprint = _fingerprint(checkpoint)
     except CheckpointError as error:
         return ModelFacts(fault=Fault(error.code, error.message), template_fault=template_fault), None
-    precision = _precision(model, machine)
-    kv_dtype = precision if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
+    geometry = checkpoint.geometry
+    kv = _kv(geometry, kv_dtype, model)
     facts = ModelFacts(
-        format=found,
+        format=checkpoint.format,
         architecture=geometry.architecture,
         context_length=geometry.context_length,
-        has_chat_template=template is not None or "tokenizer.chat_template" in header.metadata,
+        has_chat_template=has_template,
         template_fault=template_fault,
-        weight_bytes=geometry.weight_bytes(_VALUE_BYTES[precision]),
+        weight_bytes=weights.held_bytes,
         working_bytes=WORKING_BYTES,
-        kv_bytes_per_token=geometry.kv_bytes_per_token(_VALUE_BYTES[kv_dtype]),
+        kv=kv,
     )
-    inputs = Inputs((model.model, fingerprint), template_print)
     device = _device(model, machine)
     if template_fault is not None or device is None:
         return facts, None
-    own = _own_sampling(header)
-    return facts, Resolved(model, geometry, precision, kv_dtype, device, template, inputs, own)
+    inputs = Inputs((model.model, fingerprint), template_print)
+    return facts, Resolved(model, geometry, weights, kv, compute, kv_dtype, device, template, inputs, own)
 
 
-def _precision(model: ModelConfig, machine: Machine) -> str:
-    if model.precision != "auto":
-        return model.precision
-    return "bf16" if machine.has_bf16 else "fp32"
+def _precision(model: ModelConfig, machine: Machine) -> tuple[str, str]:
+    """Of the weights, and of products."""
+    best = "bf16" if machine.has_bf16 else "fp32"
+    precision = best if model.precision == "auto" else model.precision
+    return precision, precision if precision in VALUE_BYTES else best
+
+
+def _weights_plan(checkpoint: Checkpoint, precision: str, compute: str) -> WeightsPlan:
+    """Raises CheckpointError naming a weight that cannot be held so."""
+    if (name := unpackable(checkpoint, precision)) is not None:
+        columns = checkpoint.weights[name].columns
+        message = (
+            f"{checkpoint.path}: precision {precision} holds weights in groups of 32 columns, and"
+            f" {name!r} has {columns}; take int8 or bf16"
+        )
+        raise CheckpointError(TYPE_UNSUPPORTED, message)
+    return WeightsPlan(
+        stored=checkpoint.quantisation,
+        precision=precision,
+        read_bytes=read_bytes(checkpoint),
+        held_bytes=weight_bytes(checkpoint, precision, compute),
+        requantised=checkpoint.is_quantised and precision not in VALUE_BYTES,
+    )
+
+
+def _kv(geometry: Geometry, dtype: str, model: ModelConfig) -> KvFacts:
+    groups = group_layers(geometry.windows)
+    position_bytes = 2 * geometry.kv_heads * geometry.head_dim * VALUE_BYTES[dtype]
+    return KvFacts(
+        block_bytes=groups.layers_per_table * position_bytes * BLOCK_TOKENS,
+        windows=groups.windows,
+        step_tokens=AUTO_STEP_TOKENS if model.prefill_chunk == "auto" else model.prefill_chunk,
+    )
 
 
 def _device(model: ModelConfig, machine: Machine) -> str | None:
@@ -120,18 +166,26 @@ def _device(model: ModelConfig, machine: Machine) -> str | None:
 
 
 def checkpoint_fingerprint(path: str) -> str:
-    """As planned with, of the file that lies there now. Raises CheckpointError."""
-    return _fingerprint(read_header(path))
+    """As planned with, of the files that lie there now. Raises CheckpointError."""
+    return _fingerprint(open_checkpoint(path))
 
 
-def _fingerprint(header: GgufHeader) -> str:
-    """Device, inode, size, mtime and the header's digest: a file replaced or rewritten differs."""
+def _fingerprint(checkpoint: Checkpoint) -> str:
+    """Device, inode, size and mtime of each file, and the headers' digest: one replaced or rewritten
+    differs."""
+    files = checkpoint.files
+    if checkpoint.format != "gguf":
+        files = (*files, *text_files(checkpoint.path))
+    parts = [(str(path), *_status(path)) for path in files]
+    return hashlib.sha256(repr((parts, checkpoint.digest)).encode()).hexdigest()
+
+
+def _status(path: Path) -> tuple[int, ...]:
     try:
-        stat = Path(header.path).stat()
+        stat = path.stat()
     except OSError as error:
-        raise CheckpointError(Code.CHECKPOINT_UNREADABLE, f"{header.path}: cannot be read: {error.strerror}") from error
-    parts = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, header.digest)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+        raise CheckpointError(Code.CHECKPOINT_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _template(model: ModelConfig) -> tuple[str | None, tuple[str, str] | None, Fault | None]:
@@ -152,8 +206,18 @@ def _template(model: ModelConfig) -> tuple[str | None, tuple[str, str] | None, F
     return source, (model.chat_template, hashlib.sha256(data).hexdigest()), None
 
 
-def _own_sampling(header: GgufHeader) -> dict[str, float]:
-    """The checkpoint's own sampling defaults, where its metadata carries them."""
+def _has_template(checkpoint: Checkpoint) -> bool:
+    if checkpoint.gguf is not None:
+        return checkpoint.gguf.has("tokenizer.chat_template")
+    return own_template(checkpoint.path) is not None
+
+
+def _own_sampling(checkpoint: Checkpoint) -> Mapping[str, float]:
+    """The checkpoint's own sampling defaults, where it states any."""
+    return own_sampling(checkpoint.path) if checkpoint.gguf is None else _gguf_sampling(checkpoint.gguf)
+
+
+def _gguf_sampling(header: GgufHeader) -> dict[str, float]:
     keys = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
     found = {ours: header.metadata.get(f"general.sampling.{theirs}") for ours, theirs in keys.items()}
     return {name: value for name, value in found.items() if isinstance(value, int | float)}

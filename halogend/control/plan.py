@@ -14,7 +14,7 @@ import msgspec
 
 from halogend.config.codes import Code
 from halogend.config.fields import Apply, changed_fields
-from halogend.config.fit import BLOCK_TOKENS, usable_bytes
+from halogend.config.fit import usable_bytes
 from halogend.config.placement import kv_ratios
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig, ServerConfig
@@ -117,9 +117,8 @@ def _fixed_bytes(gathered: Gathered, name: str) -> int:
 def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
     config = resolved.config
     limits = _limits(resolved)
-    token_bytes = resolved.geometry.kv_bytes_per_token(2 if resolved.kv_dtype == "bf16" else 4)
-    floor = _pool_bytes(limits.max_model_len, token_bytes)
-    most = _pool_bytes(limits.max_model_len * config.max_batch, token_bytes)
+    floor = resolved.kv.pool_bytes(limits.max_model_len)
+    most = resolved.kv.pool_bytes(limits.max_model_len, requests=config.max_batch)
     wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
     kv_bytes = max(floor, min(most, wanted))
     engine = _engine_spec(resolved, limits, kv_bytes, max(kv_bytes, room.reserve_bytes), machine.cores)
@@ -131,21 +130,15 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
         progress_timeout_s=config.load.progress_timeout_s,
         warmup_prompt=config.warmup.prompt,
     )
-    weights = resolved.geometry.weight_bytes(2 if resolved.precision == "bf16" else 4)
     return Target(
         config=config,
         inputs=resolved.inputs,
         spec=spec,
         settings=_settings(resolved, limits),
-        holding=Holding(resolved.device, weights, WORKING_BYTES, kv_bytes),
+        holding=Holding(resolved.device, resolved.weights.held_bytes, WORKING_BYTES, kv_bytes),
         floor_bytes=floor,
         budget_bytes=room.budget_bytes,
     )
-
-
-def _pool_bytes(tokens: int, token_bytes: int) -> int:
-    """Blocks for `tokens`, and the one block that is never handed out."""
-    return (-(-tokens // BLOCK_TOKENS) + 1) * BLOCK_TOKENS * token_bytes
 
 
 def _limits(resolved: Resolved) -> Limits:
@@ -163,7 +156,8 @@ def _engine_spec(resolved: Resolved, limits: Limits, kv_bytes: int, reserve_byte
     return EngineSpec(
         path=config.model,
         load_format=config.load_format,
-        precision=resolved.precision,
+        precision=resolved.weights.precision,
+        compute_dtype=resolved.compute_dtype,
         kv_cache_dtype=resolved.kv_dtype,
         flash_attention=config.kernels.flash_attention,
         backend="cpu" if config.kernels.backend == "auto" else config.kernels.backend,

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from halogend.checkpoint.gguf_types import GgmlType
+from halogend.checkpoint.plain_types import PlainType
 from halogend.engine.dequant import dequantise
 
 
 class Embedding:
     """`raw` is uint8 [vocab, bytes of a row] holding blocks of `kind`; `width` elements a row."""
 
-    def __init__(self, kind: GgmlType, raw: Tensor, width: int) -> None:
+    def __init__(self, kind: GgmlType | PlainType, raw: Tensor, width: int) -> None:
         self._kind = kind
         self._raw = raw
         self._width = width

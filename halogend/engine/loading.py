@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from halogen_kernels import Kernels, select
+from halogen_kernels.formats import WeightFormat
 
-from halogend.checkpoint.errors import FILE_UNREADABLE, CheckpointError
-from halogend.checkpoint.formats import resolve_format
-from halogend.checkpoint.geometry import Geometry, read_geometry
-from halogend.checkpoint.gguf import GgufHeader, read_header
-from halogend.checkpoint.inventory import check_tensors
+from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.kv_groups import KvGroups
-from halogend.engine.embedding import Embedding
+from halogend.checkpoint.sizes import VALUE_BYTES, output_precision, read_bytes
+from halogend.engine.files import open_files
 from halogend.engine.interface import Loaded
 from halogend.engine.kvcache import KvCache
 from halogend.engine.models import decoder
 from halogend.engine.models.layers import LayerRecipe, LayerWeights
+from halogend.engine.models.rotary import Rotary
 from halogend.engine.progress import Progress
 from halogend.engine.runner import ModelRunner
-from halogend.engine.tensors import GgufTensors
+from halogend.engine.tensors import Packing, WeightSource
 from halogend.sched.blocks import BLOCK_TOKENS, blocks_for
 from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout
@@ -37,6 +35,7 @@ from halogend.sched.step import StepItem, StepPlan
 from halogend.wire.messages import EngineSpec
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_FORMATS: dict[str, WeightFormat] = {"fp32": "plain", "bf16": "plain", "int8": "int8", "int4": "int4"}
 _WARMUP_TOKENS = 64
 _MOST_LOAD_THREADS = 4
 
@@ -49,16 +48,13 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     """
     torch.set_num_threads(1)
     started = time.monotonic()
-    resolve_format(spec.path, spec.load_format)
-    dtype = DTYPES[spec.precision]
-    kernels = select(spec.backend, dtype, flash_attention=spec.flash_attention)
-    with _open(Path(spec.path)) as (descriptor, header):
-        geometry = read_geometry(header)
-        check_tensors(header, geometry)
-        progress.begin("loading", _read_bytes(header, geometry))
-        source = GgufTensors(descriptor, header, dtype, kernels.pack_linear, progress.advance)
-        model, weights_bytes = _load_model(geometry, kernels, dtype, source, _load_threads(spec))
-    cache, block_count = _make_cache(spec, geometry, model.groups)
+    checkpoint = open_checkpoint(spec.path, spec.load_format)
+    arithmetic = Arithmetic.of(spec)
+    progress.begin("loading", read_bytes(checkpoint))
+    with open_files(checkpoint, progress.advance) as files:
+        source = WeightSource(checkpoint, files, arithmetic.packing)
+        model, weights_bytes = _load_model(checkpoint, arithmetic, source, spec)
+    cache, block_count = _make_cache(spec, checkpoint.geometry, model.groups)
     loaded = time.monotonic()
     progress.begin("warming")
     runner = ModelRunner(model, cache, progress)
@@ -74,35 +70,41 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
         reserve_blocks=cache.reserve_blocks,
         load_s=loaded - started,
         warmup_s=time.monotonic() - loaded,
-        kernels=dict(kernels.names),
+        kernels=arithmetic.kernels.names_for(model.shape),
     )
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[tuple[int, GgufHeader]]:
-    """The open file and its header, which must be one file, unchanged, until the end."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
-    try:
-        before = _fingerprint(os.fstat(descriptor))
-        header = read_header(path)
-        yield descriptor, header
-        if _fingerprint(os.fstat(descriptor)) != before or header.file_size != before[0]:
-            raise CheckpointError(FILE_UNREADABLE, f"{path}: changed while it was loaded; load it again")
-    finally:
-        os.close(descriptor)
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """How a model is computed: products in `dtype`, with weights packed by `kernels`, those of the output
+    matrix by `output_kernels`."""
 
+    dtype: torch.dtype
+    kernels: Kernels
+    output_kernels: Kernels
+    is_quantised: bool
 
-def _fingerprint(status: os.stat_result) -> tuple[int, int]:
-    return status.st_size, status.st_mtime_ns
+    @classmethod
+    def of(cls, spec: EngineSpec) -> Arithmetic:
+        dtype = DTYPES[spec.compute_dtype]
 
+        def kernels(precision: str) -> Kernels:
+            return select(spec.backend, dtype, flash_attention=spec.flash_attention, weights=_FORMATS[precision])
 
-def _read_bytes(header: GgufHeader, geometry: Geometry) -> int:
-    """What loading reads of the file: a tied table is read twice, as it is and as the output matrix."""
-    total = sum(tensor.nbytes for tensor in header.tensors.values())
-    return total + header.tensors[decoder.EMBEDDING].nbytes * geometry.tied_embeddings
+        output = kernels(output_precision(spec.precision))
+        return cls(dtype, kernels(spec.precision), output, spec.precision not in VALUE_BYTES)
+
+    @property
+    def packing(self) -> Packing:
+        return self._packing(self.kernels)
+
+    @property
+    def output_packing(self) -> Packing:
+        return self._packing(self.output_kernels)
+
+    def _packing(self, kernels: Kernels) -> Packing:
+        """What is quantised is decoded exactly first."""
+        return Packing(kernels.pack_linear, torch.float32 if self.is_quantised else self.dtype)
 
 
 def _load_threads(spec: EngineSpec) -> int:
@@ -113,26 +115,26 @@ def _load_threads(spec: EngineSpec) -> int:
 
 
 def _load_model(
-    geometry: Geometry, kernels: Kernels, dtype: torch.dtype, source: GgufTensors, threads: int
+    checkpoint: Checkpoint, arithmetic: Arithmetic, source: WeightSource, spec: EngineSpec
 ) -> tuple[decoder.Decoder, int]:
-    recipe = decoder.make_recipe(geometry, kernels, dtype)
-    embedding = source.embedding(decoder.EMBEDDING)
-    output = source.linear([decoder.EMBEDDING if geometry.tied_embeddings else decoder.OUTPUT])
+    geometry, kernels = checkpoint.geometry, arithmetic.kernels
+    recipe = decoder.make_recipe(geometry, kernels, arithmetic.dtype, adjacent_pairs=checkpoint.adjacent_pairs)
+    embedding = source.embedding("token_embd")
+    output_name = "token_embd" if geometry.tied_embeddings else "output"
+    ropes = [rope.at(spec.limits.max_model_len) for rope in geometry.ropes]
     weights = decoder.DecoderWeights(
         embed=embedding,
-        layers=_load_layers(recipe, source, geometry.layers, threads),
-        norm=kernels.pack_norm(source.vector(decoder.OUTPUT_NORM), geometry.rms_eps),
-        output=output,
+        layers=_load_layers(recipe, source, geometry.layers, _load_threads(spec)),
+        norm=kernels.pack_norm(source.norm("output_norm"), geometry.rms_eps),
+        output=source.packed_by(arithmetic.output_packing).linear([output_name]),
+        output_kernels=arithmetic.output_kernels,
+        rotaries=tuple(Rotary.of(rope, geometry.head_dim, source) for rope in ropes),
     )
-    rotaries = decoder.make_rotaries(geometry, source)
-    return decoder.Decoder(geometry, recipe, weights, rotaries), _weights_bytes(embedding, weights)
+    held = [weights.output, *(matrix for layer in weights.layers for matrix in layer.matrices)]
+    return decoder.Decoder(geometry, recipe, weights), embedding.nbytes + sum(matrix.nbytes for matrix in held)
 
 
-def _weights_bytes(embedding: Embedding, weights: decoder.DecoderWeights) -> int:
-    return embedding.nbytes + weights.output.nbytes + sum(layer.nbytes for layer in weights.layers)
-
-
-def _load_layers(recipe: LayerRecipe, source: GgufTensors, count: int, threads: int) -> tuple[LayerWeights, ...]:
+def _load_layers(recipe: LayerRecipe, source: WeightSource, count: int, threads: int) -> tuple[LayerWeights, ...]:
     def build(index: int) -> LayerWeights:
         return recipe.build(source, index)
 

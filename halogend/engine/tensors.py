@@ -1,15 +1,12 @@
-"""Tensors of a GGUF file, read piece by piece into the form the kernels want.
+"""A checkpoint's weights, decoded slice by slice into the form the kernels want.
 
-The file is read, not mapped: a mapped file that somebody truncates would kill the process, and its
-pages would count as ours. Beside the finished weights this needs one slice and its bytes for each
-loading thread.
+Beside the finished weights this needs one slice and its bytes for each loading thread.
 """
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,148 +14,138 @@ from halogen_kernels import LinearWeight
 from halogen_kernels.seam import PackLinear
 from torch import Tensor
 
-from halogend.checkpoint.errors import FILE_UNREADABLE, TRUNCATED, CheckpointError
-from halogend.checkpoint.gguf import GgufHeader
+from halogend.checkpoint.checkpoint import Checkpoint
+from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.gguf_types import GgmlType
-from halogend.checkpoint.tensor_table import TensorInfo
-from halogend.engine.dequant import dequantise, is_native
+from halogend.checkpoint.stored import Piece, Plain, Weight
+from halogend.engine.codecs import ByteSource, decode_rows
 from halogend.engine.embedding import Embedding
-from halogend.engine.models.layers import PairedHeads
+from halogend.engine.models.source import PairedHeads
 
 SLICE_BYTES = 64 << 20  # of decoded weights
-_RAW_BYTES = 8 << 20  # read at a time
 
 
 @dataclass
 class _Scratch(threading.local):
-    """Each loading thread's own buffers; they grow to one slice."""
+    """Each loading thread's own slice; it grows to the largest."""
 
-    buffers: dict[str, Tensor] = field(default_factory=dict)
+    held: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
 
-    def take(self, name: str, size: int) -> Tensor:
-        held = self.buffers.get(name)
-        if held is None or held.numel() < size:
-            held = self.buffers[name] = torch.empty(size, dtype=torch.uint8)
-        return held[:size]
+    def take(self, nbytes: int) -> Tensor:
+        if self.held.numel() < nbytes:
+            self.held = torch.empty(nbytes, dtype=torch.uint8)
+        return self.held[:nbytes]
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows `first` to `first + count - 1` of a matrix."""
+class Packing:
+    """How matrices are packed: `pack` takes slices of `dtype`."""
 
-    info: TensorInfo
-    first: int
-    count: int
-
-
-def _cut(info: TensorInfo, limit: int) -> Iterator[_Piece]:
-    rows = info.shape[0]
-    for first in range(0, rows, limit):
-        yield _Piece(info, first, min(limit, rows - first))
+    pack: PackLinear
+    dtype: torch.dtype
 
 
-class GgufTensors:
-    """A model's `TensorSource` over an open file. Safe from several threads.
+class WeightSource:
+    """A model's `TensorSource` over a checkpoint's open files. Safe from several threads.
 
-    `advance` is told the bytes read of the file. Every method raises CheckpointError when the file
-    ends early, cannot be read, or holds a type that nobody decodes.
+    Every method raises CheckpointError naming the file and the tensor when a file ends early, cannot be
+    read, or holds what cannot be decoded or packed.
     """
 
-    def __init__(
-        self,
-        descriptor: int,
-        header: GgufHeader,
-        dtype: torch.dtype,
-        pack: PackLinear,
-        advance: Callable[[int], None],
-    ) -> None:
-        self._descriptor = descriptor
-        self._header = header
-        self._dtype = dtype
-        self._pack = pack
-        self._advance = advance
+    def __init__(self, checkpoint: Checkpoint, files: ByteSource, packing: Packing) -> None:
+        self._checkpoint = checkpoint
+        self._files = files
+        self._packing = packing
         self._scratch = _Scratch()
 
-    def linear(self, names: Sequence[str], paired: PairedHeads | None = None) -> LinearWeight:
-        infos = [self._header.tensors[name] for name in names]
-        return self._pack(self._slices(infos, paired))
+    def packed_by(self, packing: Packing) -> WeightSource:
+        """The same weights, packed otherwise."""
+        return WeightSource(self._checkpoint, self._files, packing)
 
-    def vector(self, name: str) -> Tensor:
-        info = self._header.tensors[name]
-        out = torch.empty(info.elements)
-        self._decode_rows(info, 0, 1, out)
+    def linear(self, names: Sequence[str], paired: PairedHeads | None = None) -> LinearWeight:
+        weights = [self._checkpoint.weights[name] for name in names]
+        try:
+            return self._packing.pack(self._slices(weights, paired))
+        except ValueError as error:
+            message = f"{self._checkpoint.path}: weight {names[0]!r} cannot be packed: {error}"
+            raise CheckpointError(TYPE_UNSUPPORTED, message) from error
+
+    def vector(self, names: Sequence[str], paired: PairedHeads | None = None) -> Tensor:
+        joined = torch.cat([self.matrix(name).view(-1) for name in names])
+        if paired is not None:
+            _reorder(joined[: paired.rows].view(-1, 1), paired)
+        return joined
+
+    def norm(self, name: str) -> Tensor:
+        return self.vector([name]) + self._checkpoint.norm_offset
+
+    def matrix(self, name: str) -> Tensor:
+        weight = self._checkpoint.weights[name]
+        out = torch.empty(weight.rows, weight.columns)
+        self._decode(weight.pieces, out)
         return out
 
     def embedding(self, name: str) -> Embedding:
-        """The table as it is stored, or in our dtype where its type is too slow to decode by rows."""
-        info = self._header.tensors[name]
-        rows, width = info.shape
-        if is_native(info.type):
-            raw = torch.empty(info.nbytes, dtype=torch.uint8)
-            self._read(info, 0, raw)
-            return Embedding(info.type, raw.view(rows, -1), width)
-        table = torch.empty(rows, width, dtype=self._dtype)
-        self._decode_rows(info, 0, rows, table)
-        plain = GgmlType.BF16 if self._dtype == torch.bfloat16 else GgmlType.F32
-        return Embedding(plain, table.view(torch.uint8), width)
+        """The table as it is stored, or in our dtype where that is no single tensor of numbers or blocks."""
+        weight = self._checkpoint.weights[name]
+        encoded = weight.pieces[0].encoded
+        if len(weight.pieces) == 1 and isinstance(encoded, Plain):
+            raw = self._raw(encoded)
+            return Embedding(encoded.tensor.type, raw.view(weight.rows, -1), weight.columns)
+        dtype = torch.float32 if self._packing.dtype == torch.float32 else torch.bfloat16
+        table = torch.empty(weight.rows, weight.columns, dtype=dtype)
+        self._decode(weight.pieces, table)
+        plain = GgmlType.BF16 if dtype == torch.bfloat16 else GgmlType.F32
+        return Embedding(plain, table.view(torch.uint8), weight.columns)
 
-    def _slices(self, infos: Sequence[TensorInfo], paired: PairedHeads | None) -> Iterator[Tensor]:
+    def _raw(self, encoded: Plain) -> Tensor:
+        """The tensor's own bytes, copied a slice at a time."""
+        tensor = encoded.tensor
+        raw = torch.empty(tensor.nbytes, dtype=torch.uint8)
+        for start in range(0, tensor.nbytes, SLICE_BYTES):
+            count = min(SLICE_BYTES, tensor.nbytes - start)
+            raw[start : start + count] = self._files.take(tensor, start, count)
+        return raw
+
+    def _slices(self, weights: Sequence[Weight], paired: PairedHeads | None) -> Iterator[Tensor]:
         """The matrices below each other in slices of rows; the buffer is used again for each."""
-        limit = max(1, SLICE_BYTES // (infos[0].shape[1] * self._dtype.itemsize))
+        limit = max(1, SLICE_BYTES // (weights[0].columns * self._packing.dtype.itemsize))
         if paired is not None:
             limit = max(1, limit // paired.head_dim) * paired.head_dim
-        held: list[_Piece] = []
+        held: list[Piece] = []
         held_rows, done = 0, 0
-        for piece in (piece for info in infos for piece in _cut(info, limit)):
-            if held and held_rows + piece.count > limit:
+        pieces = (piece for weight in weights for stored in weight.pieces for piece in _cut(stored, limit))
+        for piece in pieces:
+            if held and held_rows + piece.rows > limit:
                 yield self._slice(held, paired, done)
                 done, held, held_rows = done + held_rows, [], 0
             held.append(piece)
-            held_rows += piece.count
+            held_rows += piece.rows
         yield self._slice(held, paired, done)
 
-    def _slice(self, pieces: Sequence[_Piece], paired: PairedHeads | None, first_row: int) -> Tensor:
-        columns = pieces[0].info.shape[1]
-        rows = sum(piece.count for piece in pieces)
-        room = self._scratch.take("slice", rows * columns * self._dtype.itemsize)
-        slice_ = room.view(self._dtype).view(rows, columns)
-        done = 0
-        for piece in pieces:
-            self._decode_rows(piece.info, piece.first, piece.count, slice_[done : done + piece.count])
-            done += piece.count
+    def _slice(self, pieces: Sequence[Piece], paired: PairedHeads | None, first_row: int) -> Tensor:
+        columns = pieces[0].encoded.columns
+        rows = sum(piece.rows for piece in pieces)
+        dtype = self._packing.dtype
+        slice_ = self._scratch.take(rows * columns * dtype.itemsize).view(dtype).view(rows, columns)
+        self._decode(pieces, slice_)
         if paired is not None and paired.rows > first_row:
-            part = slice_[: paired.rows - first_row]
-            halves = part.view(-1, 2, paired.head_dim // 2, columns)
-            part.copy_(halves.transpose(1, 2).reshape(part.shape))
+            _reorder(slice_[: paired.rows - first_row], paired)
         return slice_
 
-    def _decode_rows(self, info: TensorInfo, first: int, count: int, out: Tensor) -> None:
-        """Rows `first` to `first + count - 1` of `info` into `out` [count, columns]."""
-        row_bytes = info.nbytes // (info.elements // info.shape[-1])
-        step = max(1, _RAW_BYTES // row_bytes)
-        for start in range(0, count, step):
-            rows = min(step, count - start)
-            raw = self._scratch.take("raw", rows * row_bytes)
-            self._read(info, (first + start) * row_bytes, raw)
-            try:
-                dequantise(info.type, raw, out if out.dim() == 1 else out[start : start + rows])
-            except CheckpointError as error:
-                message = f"{self._header.path}: tensor {info.name!r}: {error.message}"
-                raise CheckpointError(error.code, message) from error
+    def _decode(self, pieces: Sequence[Piece], out: Tensor) -> None:
+        done = 0
+        for piece in pieces:
+            decode_rows(piece.encoded, piece.first, piece.rows, out[done : done + piece.rows], self._files)
+            done += piece.rows
 
-    def _read(self, info: TensorInfo, skip: int, into: Tensor) -> None:
-        """Fills `into` (uint8) with the tensor's bytes from `skip` on."""
-        view = memoryview(into.numpy().data)
-        offset = info.offset + skip
-        while view:
-            try:
-                count = os.preadv(self._descriptor, [view[:_RAW_BYTES]], offset)
-            except OSError as error:
-                message = f"{self._header.path}: cannot be read: {error.strerror}"
-                raise CheckpointError(FILE_UNREADABLE, message) from error
-            if count == 0:
-                raise CheckpointError(
-                    TRUNCATED, f"{self._header.path}: the file ends inside tensor {info.name!r}; was it cut short?"
-                )
-            view, offset = view[count:], offset + count
-            self._advance(count)
+
+def _cut(piece: Piece, limit: int) -> Iterator[Piece]:
+    for first in range(0, piece.rows, limit):
+        yield Piece(piece.encoded, piece.first + first, min(limit, piece.rows - first))
+
+
+def _reorder(heads: Tensor, paired: PairedHeads) -> None:
+    """Rows of whole heads [n * head_dim, columns], in place."""
+    by_head = heads.view(-1, paired.head_dim, heads.shape[1])
+    by_head.copy_(by_head[:, paired.order()])

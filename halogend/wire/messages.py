@@ -111,8 +111,9 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     """
 
     path: str
-    load_format: str  # auto | gguf
-    precision: str  # fp32 | bf16
+    load_format: str  # auto | gguf | safetensors
+    precision: str  # of the weights: fp32 | bf16 | int8 | int4
+    compute_dtype: str  # of products: fp32 | bf16
     kv_cache_dtype: str  # fp32 | bf16
     flash_attention: bool
     backend: str  # cpu | reference

@@ -110,9 +110,9 @@ def test_fault_window(gemma_case: Case, tmp_path: Path, off_by: int) -> None:
 
 
 def test_fault_local_rope_base(gemma_case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    from halogend.engine.models.decoder import Rotaries
+    from halogend.checkpoint import gguf_parameters
 
-    monkeypatch.setattr(Rotaries, "of", lambda self, _: self.global_layers)
+    monkeypatch.setattr(gguf_parameters.GgufParameters, "_base", lambda self, name, default: 1_000_000.0)
     assert differing(gemma_case, gemma_case.tiny.path) > 0
 
 

@@ -33,6 +33,7 @@ def engine_spec(path: Path, *, precision: str = "fp32", pool_bytes: int = 8 << 2
         "path": str(path),
         "load_format": "auto",
         "precision": precision,
+        "compute_dtype": precision,
         "kv_cache_dtype": precision,
         "flash_attention": True,
         "backend": "cpu",

@@ -44,6 +44,7 @@ def engine(model: str, threads: int, precision: str) -> Generate:
         path=model,
         load_format="auto",
         precision=precision,
+        compute_dtype=precision,
         kv_cache_dtype=precision,
         flash_attention=True,
         backend="cpu",

@@ -1,83 +1,45 @@
-"""The parts that architectures share: rotary angles, and one decoder layer."""
+"""One decoder layer: how it is built from a checkpoint and run over a step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from halogen_kernels import Activation, AttentionShape, Kernels, LinearWeight, NormWeight
+from halogen_kernels import AttentionShape, Kernels, LinearWeight, NormWeight
 from torch import Tensor
 
-from halogend.engine.models.names import LayerNames
+from halogend.checkpoint.geometry import Geometry
+from halogend.engine.models.feed_forward import Dense, FeedForward, Mixture
+from halogend.engine.models.source import PairedHeads, TensorSource
 
-
-@dataclass(frozen=True, slots=True)
-class PairedHeads:
-    """The first `rows` rows of a matrix are heads of `head_dim` rows whose rotary pairs lie half a
-    head apart (i and i + d/2) and are to be brought side by side (2i and 2i + 1)."""
-
-    rows: int
-    head_dim: int
-
-
-class TensorSource(Protocol):
-    """Where a model's tensors come from."""
-
-    def linear(self, names: Sequence[str], paired: PairedHeads | None = None) -> LinearWeight:
-        """The matrices of `names` one below the other, packed."""
-        ...
-
-    def vector(self, name: str) -> Tensor:
-        """A float32 vector."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Rotary:
-    """Angles of one kind of layer: position times `frequencies`, float64 [d/2]."""
-
-    frequencies: Tensor
-
-    @classmethod
-    def of(cls, base: float, head_dim: int, divisor: Tensor | float = 1.0) -> Rotary:
-        """`divisor` stretches positions: linear scaling, or one factor for each frequency."""
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
-        return cls(base**-exponents / divisor)
-
-    def turns(self, positions: Tensor) -> Tensor:
-        """Unit complex numbers, complex64 [n, 1, d/2]."""
-        angles = positions.unsqueeze(1) * self.frequencies
-        return torch.polar(torch.ones_like(angles), angles).to(torch.complex64).unsqueeze(1)
-
-
-MATRICES_PER_LAYER = 5
+_QKV = ("attn_q", "attn_k", "attn_v")
 
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """`qkv` holds the heads of Q, then K, then V; `qk_norm` one row for each head of Q and K."""
+    """`qkv` holds the heads of Q, then K, then V; `qk_norm` one row for each head of Q and K. Biases are
+    float32."""
 
     attention_norm: NormWeight
     qkv: LinearWeight
+    qkv_bias: Tensor | None
     qk_norm: NormWeight | None
     output: LinearWeight
+    output_bias: Tensor | None
     attention_post_norm: NormWeight | None
     ffn_norm: NormWeight
-    gate: LinearWeight
-    up: LinearWeight
-    down: LinearWeight
+    feed_forward: FeedForward
     ffn_post_norm: NormWeight | None
 
     @property
-    def nbytes(self) -> int:
-        return sum(weight.nbytes for weight in (self.qkv, self.output, self.gate, self.up, self.down))
+    def matrices(self) -> tuple[LinearWeight, ...]:
+        return (self.qkv, self.output, *self.feed_forward.matrices)
 
 
 @dataclass(frozen=True, slots=True)
 class StepTensors:
-    """What layers of one kind (global, or with a window) share in a step."""
+    """What layers of one kind share in a step."""
 
     turns: Tensor
     slots: Tensor
@@ -86,55 +48,44 @@ class StepTensors:
 
 @dataclass(frozen=True, slots=True)
 class LayerRecipe:
-    """How this architecture's layers are built and run, the same for all of them."""
+    """How a model's layers are built and run, the same for all of them. `adjacent_pairs`: the source
+    has the rows of Q and K in the order in which they are turned."""
 
     kernels: Kernels
-    names: LayerNames
+    geometry: Geometry
     shape: AttentionShape
-    activation: Activation
-    eps: float
     dtype: torch.dtype
+    adjacent_pairs: bool
 
     def build(self, source: TensorSource, index: int) -> LayerWeights:
-        names, shape = self.names, self.shape
-        paired = PairedHeads((shape.heads + shape.kv_heads) * shape.head_dim, shape.head_dim)
-
-        def full(name: str) -> str:
-            return f"blk.{index}.{name}.weight"
-
-        def norm(name: str | None) -> NormWeight | None:
-            return None if name is None else self.kernels.pack_norm(source.vector(full(name)), self.eps)
-
-        def required_norm(name: str) -> NormWeight:
-            return self.kernels.pack_norm(source.vector(full(name)), self.eps)
-
+        geometry, layer = self.geometry, f"blk.{index}"
+        paired = self._paired(index)
+        qkv = [f"{layer}.{name}" for name in _QKV]
         return LayerWeights(
-            attention_norm=required_norm(names.attention_norm),
-            qkv=source.linear(
-                [full(names.query), full(names.key), full(names.value)], None if names.adjacent_pairs else paired
-            ),
-            qk_norm=self._qk_norm(source, index),
-            output=source.linear([full(names.output)]),
-            attention_post_norm=norm(names.attention_post_norm),
-            ffn_norm=required_norm(names.ffn_norm),
-            gate=source.linear([full(names.gate)]),
-            up=source.linear([full(names.up)]),
-            down=source.linear([full(names.down)]),
-            ffn_post_norm=norm(names.ffn_post_norm),
+            attention_norm=self._norm(source, f"{layer}.attn_norm"),
+            qkv=source.linear(qkv, paired),
+            qkv_bias=source.vector([f"{name}.bias" for name in qkv], paired) if geometry.qkv_bias else None,
+            qk_norm=self._qk_norm(source, layer, paired) if geometry.qk_norm else None,
+            output=source.linear([f"{layer}.attn_output"]),
+            output_bias=source.vector([f"{layer}.attn_output.bias"]) if geometry.output_bias else None,
+            attention_post_norm=self._post_norm(source, f"{layer}.post_attention_norm"),
+            ffn_norm=self._norm(source, f"{layer}.ffn_norm"),
+            feed_forward=self._feed_forward(source, index),
+            ffn_post_norm=self._post_norm(source, f"{layer}.post_ffw_norm"),
         )
 
     def run(self, weights: LayerWeights, residual: Tensor, cache: Tensor, step: StepTensors) -> None:
         """One layer over all rows of a step; `residual` [n, h] float32 is changed in place."""
         kernels, shape = self.kernels, self.shape
         x = kernels.rms_norm(residual, weights.attention_norm, self.dtype)
-        qkv = kernels.linear(x, weights.qkv).view(len(x), -1, shape.head_dim)
+        qkv = kernels.linear(x, weights.qkv, weights.qkv_bias).view(len(x), -1, shape.head_dim)
         kernels.rotate(qkv[:, : shape.heads + shape.kv_heads], step.turns, weights.qk_norm)
         kernels.write_kv(cache, step.slots, qkv[:, shape.heads :].flatten(1))
         mixed = kernels.attend(qkv[:, : shape.heads], cache, step.attention).to(self.dtype)
-        self._add(residual, kernels.linear(mixed, weights.output), weights.attention_post_norm)
+        self._add(residual, kernels.linear(mixed, weights.output, weights.output_bias), weights.attention_post_norm)
         x = kernels.rms_norm(residual, weights.ffn_norm, self.dtype)
-        x = kernels.gated_linear(x, weights.gate, weights.up, self.activation)
-        self._add(residual, kernels.linear(x, weights.down), weights.ffn_post_norm)
+        x = weights.feed_forward.run(kernels, x, self.geometry.activation)
+        self._add(residual, x, weights.ffn_post_norm)
 
     def _add(self, residual: Tensor, delta: Tensor, norm: NormWeight | None) -> None:
         if norm is None:
@@ -142,13 +93,28 @@ class LayerRecipe:
         else:
             self.kernels.add_rms_norm(residual, delta, norm)
 
-    def _qk_norm(self, source: TensorSource, index: int) -> NormWeight | None:
-        names = self.names
-        if names.query_norm is None or names.key_norm is None:
+    def _feed_forward(self, source: TensorSource, index: int) -> FeedForward:
+        layer, experts = f"blk.{index}", self.geometry.experts
+        if experts is not None and experts.layers[index]:
+            return Mixture.load(source, layer, experts)
+        return Dense.load(source, layer)
+
+    def _paired(self, index: int) -> PairedHeads | None:
+        if self.adjacent_pairs:
             return None
-        query = source.vector(f"blk.{index}.{names.query_norm}.weight")
-        key = source.vector(f"blk.{index}.{names.key_norm}.weight")
+        shape, geometry = self.shape, self.geometry
+        turned = 2 * len(geometry.ropes[geometry.rope_of[index]].frequencies)
+        return PairedHeads((shape.heads + shape.kv_heads) * shape.head_dim, shape.head_dim, turned)
+
+    def _norm(self, source: TensorSource, name: str) -> NormWeight:
+        return self.kernels.pack_norm(source.norm(name), self.geometry.rms_eps)
+
+    def _post_norm(self, source: TensorSource, name: str) -> NormWeight | None:
+        return self._norm(source, name) if self.geometry.post_norms else None
+
+    def _qk_norm(self, source: TensorSource, layer: str, paired: PairedHeads | None) -> NormWeight:
+        query, key = source.norm(f"{layer}.attn_q_norm"), source.norm(f"{layer}.attn_k_norm")
         rows = torch.stack([query] * self.shape.heads + [key] * self.shape.kv_heads)
-        if not names.adjacent_pairs:
-            rows = rows.view(len(rows), 2, -1).transpose(1, 2).flatten(1)
-        return self.kernels.pack_norm(rows, self.eps)
+        if paired is not None:
+            rows = rows[:, paired.order()]
+        return self.kernels.pack_norm(rows, self.geometry.rms_eps)

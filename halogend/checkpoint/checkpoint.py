@@ -1,0 +1,166 @@
+"""A checkpoint, whatever its format: its files, its model's shape and where each weight lies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from halogend.checkpoint.errors import (
+    ARCHITECTURE_UNSUPPORTED,
+    KEY_INVALID,
+    TENSOR_MISMATCH,
+    TYPE_UNSUPPORTED,
+    CheckpointError,
+)
+from halogend.checkpoint.families import BY_GGUF, BY_HF, Family
+from halogend.checkpoint.formats import resolve_format
+from halogend.checkpoint.geometry import Geometry
+from halogend.checkpoint.gguf import ArrayRef, GgufHeader, read_header
+from halogend.checkpoint.gguf_parameters import GgufParameters
+from halogend.checkpoint.gguf_types import DECODABLE, GgmlType
+from halogend.checkpoint.hf_config import HfParameters, read_json
+from halogend.checkpoint.inventory import find_weights
+from halogend.checkpoint.names import GgufNames, HfNames
+from halogend.checkpoint.quantisation import describe, encode
+from halogend.checkpoint.safetensors import Shards, read_shards
+from halogend.checkpoint.stored import Encoded, Plain, Weight
+from halogend.checkpoint.tensor_table import TensorInfo
+
+CONFIG = "config.json"
+_UNROUNDED = frozenset({"F64", "F32", "F16", "BF16"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """`files[i]` is the file that a tensor of number i lies in. `weights` are by the names of
+    `inventory`. `adjacent_pairs`: rows of Q and K lie with the two values of a rotary pair side by
+    side. `norm_offset` is to be added to norm weights. `quantisation` says how the matrices are stored.
+    `digest` is over all headers: two checkpoints with one digest have the same metadata and tensor
+    table. `gguf` is the header of a GGUF file.
+    """
+
+    path: Path
+    format: str
+    files: tuple[Path, ...]
+    geometry: Geometry
+    weights: Mapping[str, Weight]
+    adjacent_pairs: bool
+    norm_offset: float
+    quantisation: str
+    digest: str
+    gguf: GgufHeader | None = None
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether matrices were rounded to fewer than 16 bits before."""
+        return self.quantisation not in _UNROUNDED
+
+
+def open_checkpoint(path: str | Path, load_format: str = "auto") -> Checkpoint:
+    """Reads every header and checks that the model is whole. Raises CheckpointError naming the file and
+    the key or tensor."""
+    found = resolve_format(path, load_format)
+    return _open_gguf(Path(path)) if found == "gguf" else _open_directory(Path(path))
+
+
+def _open_gguf(path: Path) -> Checkpoint:
+    header = read_header(path)
+    family = BY_GGUF.get(header.architecture)
+    if family is None:
+        message = f"{path}: architecture {header.architecture!r} is not supported; supported are {_known(BY_GGUF)}"
+        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
+    geometry = family.read(GgufParameters(header))
+    stored = {name: Plain(tensor) for name, tensor in header.tensors.items()}
+    weights = find_weights(geometry, stored, GgufNames(), path)
+    _check_types(header.tensors, path)
+    _check_vocabulary(header, geometry)
+    return Checkpoint(
+        path=path,
+        format="gguf",
+        files=header.files,
+        geometry=geometry,
+        weights=weights,
+        adjacent_pairs=family.adjacent_pairs,
+        norm_offset=0.0,
+        quantisation=_main_type(header.tensors),
+        digest=header.digest,
+        gguf=header,
+    )
+
+
+def _open_directory(path: Path) -> Checkpoint:
+    config_path = path / CONFIG
+    config = read_json(config_path)
+    family = _family(config_path, config.get("architectures"))
+    shards = read_shards(path)
+    geometry = family.read(HfParameters(config_path, config, family.keys))
+    stored = encode(shards.tensors, config.get("quantization_config"), config_path)
+    weights = find_weights(geometry, stored, HfNames(family), path)
+    return Checkpoint(
+        path=path,
+        format="safetensors",
+        files=shards.files,
+        geometry=geometry,
+        weights=weights,
+        adjacent_pairs=False,
+        norm_offset=family.norm_offset,
+        quantisation=describe(stored.values()),
+        digest=_directory_digest(config_path, shards),
+    )
+
+
+def _family(path: Path, architectures: object) -> Family:
+    """By `architectures`, which names the class that the weights were saved from."""
+    if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
+        raise CheckpointError(
+            KEY_INVALID, f"{path}: key 'architectures' is {architectures!r:.60}; a list of one name is wanted"
+        )
+    family = BY_HF.get(architectures[0])
+    if family is None:
+        message = f"{path}: architecture {architectures[0]!r} is not supported; supported are {_known(BY_HF)}"
+        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
+    return family
+
+
+def _known(table: Mapping[str, Family]) -> str:
+    return ", ".join(sorted(table))
+
+
+def _directory_digest(config_path: Path, shards: Shards) -> str:
+    return hashlib.sha256(config_path.read_bytes() + shards.digest.encode()).hexdigest()
+
+
+def _check_types(tensors: Mapping[str, TensorInfo], path: Path) -> None:
+    for name, tensor in tensors.items():
+        if tensor.type not in DECODABLE:
+            raise CheckpointError(
+                TYPE_UNSUPPORTED, f"{path}: tensor {name!r} is {tensor.type.name}, which cannot be decoded"
+            )
+        if len(tensor.shape) == 1 and tensor.type.block_elements > 1:
+            raise CheckpointError(
+                TYPE_UNSUPPORTED,
+                f"{path}: tensor {name!r} is a vector of {tensor.type.name} blocks; numbers are wanted",
+            )
+
+
+def _check_vocabulary(header: GgufHeader, geometry: Geometry) -> None:
+    """An embedding may have rows to spare, never fewer than there are tokens."""
+    tokens = header.metadata.get("tokenizer.ggml.tokens", ())
+    count = tokens.count if isinstance(tokens, ArrayRef) else len(tokens) if isinstance(tokens, tuple) else 0
+    if count > geometry.vocab:
+        message = f"tensor 'token_embd.weight' has {geometry.vocab} rows for the {count} tokens of the tokenizer"
+        raise CheckpointError(TENSOR_MISMATCH, f"{header.path}: {message}")
+
+
+def _main_type(tensors: Mapping[str, TensorInfo]) -> str:
+    """The type that most bytes of matrices are in."""
+    totals: dict[str, int] = {}
+    for tensor in tensors.values():
+        if len(tensor.shape) > 1:
+            totals[tensor.type.name] = totals.get(tensor.type.name, 0) + tensor.nbytes
+    return max(totals, key=totals.__getitem__, default=GgmlType.F32.name)
+
+
+__all__ = ["Checkpoint", "Encoded", "open_checkpoint"]

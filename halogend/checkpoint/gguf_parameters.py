@@ -1,0 +1,154 @@
+"""A model's parameters from a GGUF header's metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from halogend.checkpoint import keys, rope
+from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, TENSOR_MISSING, CheckpointError
+from halogend.checkpoint.gguf import GgufHeader
+from halogend.checkpoint.parameters import RopeKind
+from halogend.checkpoint.rope import Rope, Yarn
+
+_KEYS = {
+    "layers": "block_count",
+    "hidden": "embedding_length",
+    "heads": "attention.head_count",
+    "kv_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "value_dim": "attention.value_length",
+    "ffn": "feed_forward_length",
+    "context_length": "context_length",
+    "rms_eps": "attention.layer_norm_rms_epsilon",
+    "window": "attention.sliding_window",
+    "window_pattern": "attention.sliding_window_pattern",
+    "attention_softcap": "attn_logit_softcapping",
+    "logits_softcap": "final_logit_softcapping",
+    "experts": "expert_count",
+    "experts_used": "expert_used_count",
+    "expert_ffn": "expert_feed_forward_length",
+    "experts_normalised": "expert_weights_norm",
+    "shared_experts": "expert_shared_count",
+    "query_scalar": "attention.query_pre_attn_scalar",
+}
+# What the format says by the presence of a tensor.
+_TENSORS = {"qkv_bias": "blk.0.attn_q.bias", "output_bias": "blk.0.attn_output.bias"}
+_MERGED_BIAS = "blk.0.attn_qkv.bias"
+_LONG, _SHORT = "rope_factors_long", "rope_factors_short"
+
+
+@dataclass(frozen=True, slots=True)
+class GgufParameters:
+    """Implements `parameters.Parameters`."""
+
+    header: GgufHeader
+
+    @property
+    def is_gguf(self) -> bool:
+        return True
+
+    @property
+    def tied_embeddings(self) -> bool:
+        return "output.weight" not in self.header.tensors
+
+    @property
+    def vocab(self) -> int:
+        embedding = self.header.tensors.get("token_embd.weight")
+        if embedding is None or len(embedding.shape) != 2:
+            message = f"{self.header.path}: tensor 'token_embd.weight' is missing or no matrix"
+            raise CheckpointError(TENSOR_MISSING, message)
+        return embedding.shape[0]
+
+    def has(self, name: str) -> bool:
+        if name in _TENSORS:
+            return self.flag(name, default=False)
+        return self.header.has(self._key(name))
+
+    def integer(self, name: str, default: int | None = None, *, least: int = 1, most: int = 1 << 31) -> int:
+        return keys.integer(self.header, self._key(name), default, least=least, most=most)
+
+    def positive(self, name: str, default: float | None = None, *, or_zero: bool = False) -> float:
+        return keys.positive(self.header, self._key(name), default, or_zero=or_zero)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        if name in _TENSORS:
+            merged = name == "qkv_bias" and _MERGED_BIAS in self.header.tensors
+            return merged or _TENSORS[name] in self.header.tensors
+        return keys.flag(self.header, self._key(name), default=default)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return keys.text(self.header, self._key(name), default)
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        return None
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        return ()
+
+    def rope(self, kind: RopeKind, head_dim: int, *, base: float = 10_000.0) -> Rope:
+        if kind == "local":
+            return rope.plain(self._base("freq_base_swa", base), head_dim)
+        turned = keys.integer(self.header, self._rope_key("dimension_count"), head_dim)
+        if turned > head_dim or turned % 2:
+            self._refuse(self._rope_key("dimension_count"), f"is {turned}; it must be even and at most {head_dim}")
+        plain = self._scaled(self._base("freq_base", base), turned)
+        if "rope_freqs.weight" in self.header.tensors:
+            return replace(plain, divisors="rope_freqs")
+        return plain
+
+    def invalid(self, name: str, what: str) -> NoReturn:
+        raise keys.invalid(self.header, self._key(name), what)
+
+    def unsupported(self, name: str, what: str) -> NoReturn:
+        message = f"{self.header.path}: metadata key {self._key(name)!r} {what}"
+        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
+
+    def _scaled(self, base: float, turned: int) -> Rope:
+        older = self._rope_key("scale_linear")
+        stated = keys.text(self.header, self._rope_key("scaling.type"), "linear" if self.header.has(older) else "none")
+        if f"{_LONG}.weight" in self.header.tensors:
+            return self._longrope(rope.plain(base, turned))
+        if stated == "none":
+            return rope.plain(base, turned)
+        factor = keys.positive(self.header, self._rope_key("scaling.factor"), keys.positive(self.header, older, 1.0))
+        if stated == "linear":
+            return rope.linear(rope.plain(base, turned), factor)
+        if stated == "yarn":
+            magnitude = keys.positive(self.header, self._rope_key("scaling.yarn_attn_factor"), 1.0)
+            yarn = Yarn(
+                factor,
+                self._original_context(),
+                keys.positive(self.header, self._rope_key("scaling.yarn_beta_fast"), 32.0),
+                keys.positive(self.header, self._rope_key("scaling.yarn_beta_slow"), 1.0),
+                magnitude=magnitude * rope.yarn_magnitude(factor),
+            )
+            return yarn.apply(base, turned)
+        message = f"{self.header.path}: rope scaling {stated!r} ({self._rope_key('scaling.type')!r}) is not supported"
+        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
+
+    def _longrope(self, plain: Rope) -> Rope:
+        magnitude = keys.positive(self.header, self._rope_key("scaling.attn_factor"), 1.0)
+        beyond = replace(plain, magnitude=magnitude, divisors=_LONG)
+        return replace(beyond, divisors=_SHORT, original_context=self._original_context(), beyond=beyond)
+
+    def _original_context(self) -> int:
+        key = self._rope_key("scaling.original_context_length")
+        return keys.integer(self.header, key, self.integer("context_length"))
+
+    def _base(self, name: str, default: float) -> float:
+        """At least 1: below that the frequencies base ** (-2i / head_dim) grow without end."""
+        key = self._rope_key(name)
+        value = keys.positive(self.header, key, default)
+        if value < 1:
+            self._refuse(key, f"is {value}; it must be at least 1")
+        return value
+
+    def _refuse(self, key: str, what: str) -> NoReturn:
+        raise keys.invalid(self.header, key, what)
+
+    def _rope_key(self, name: str) -> str:
+        return f"{self.header.architecture}.rope.{name}"
+
+    def _key(self, name: str) -> str:
+        return f"{self.header.architecture}.{_KEYS[name]}"

@@ -1,0 +1,181 @@
+"""A model's parameters from the config.json of a Hugging Face directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from halogend.checkpoint import hf_rope
+from halogend.checkpoint.cursor import open_regular
+from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, FILE_UNREADABLE, KEY_INVALID, CheckpointError
+from halogend.checkpoint.parameters import RopeKind
+from halogend.checkpoint.rope import Rope
+
+_MAX_JSON_BYTES = 64 << 20
+_KEYS = {
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "value_dim": "v_head_dim",
+    "ffn": "intermediate_size",
+    "context_length": "max_position_embeddings",
+    "rms_eps": "rms_norm_eps",
+    "window": "sliding_window",
+    "window_pattern": "sliding_window_pattern",
+    "window_switch": "use_sliding_window",
+    "window_from": "max_window_layers",
+    "layer_types": "layer_types",
+    "attention_softcap": "attn_logit_softcapping",
+    "logits_softcap": "final_logit_softcapping",
+    "query_scalar": "query_pre_attn_scalar",
+    "activation": "hidden_act",
+    "qkv_bias": "attention_bias",
+    "output_bias": "attention_bias",
+    "mlp_bias": "mlp_bias",
+    "experts": "num_experts",
+    "experts_used": "num_experts_per_tok",
+    "expert_ffn": "moe_intermediate_size",
+    "experts_normalised": "norm_topk_prob",
+    "expert_step": "decoder_sparse_step",
+    "dense_layers": "mlp_only_layers",
+    "shared_experts": "num_shared_experts",
+}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises CheckpointError naming the file for what is missing, too large,
+    no JSON, or no object, and for a key that is there twice."""
+    with open_regular(path) as file:
+        data = _read(file, path)
+    try:
+        value = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(KEY_INVALID, f"{path}: is no valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(KEY_INVALID, f"{path}: holds no JSON object")
+    return value
+
+
+def _read(file: Any, path: Path) -> bytes:
+    try:
+        data: bytes = file.read(_MAX_JSON_BYTES + 1) or b""
+        while len(data) <= _MAX_JSON_BYTES and (more := file.read(_MAX_JSON_BYTES + 1 - len(data))):
+            data += more
+    except OSError as error:
+        raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > _MAX_JSON_BYTES:
+        raise CheckpointError(KEY_INVALID, f"{path}: is larger than {_MAX_JSON_BYTES >> 20} MiB")
+    return data
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} is there twice")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+@dataclass(frozen=True, slots=True)
+class HfParameters:
+    """Implements `parameters.Parameters`. `renamed` are keys that differ in one family."""
+
+    path: Path
+    config: Mapping[str, Any]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_gguf(self) -> bool:
+        return False
+
+    @property
+    def tied_embeddings(self) -> bool | None:
+        if self.config.get("tie_word_embeddings") is None:
+            return None
+        tied: bool = self._typed("tie_word_embeddings", bool, "true or false")
+        return tied
+
+    @property
+    def vocab(self) -> int:
+        return self._integer("vocab_size", None, 1, 1 << 24)
+
+    def has(self, name: str) -> bool:
+        return self.config.get(self._key(name)) is not None
+
+    def integer(self, name: str, default: int | None = None, *, least: int = 1, most: int = 1 << 31) -> int:
+        return self._integer(self._key(name), default, least, most)
+
+    def positive(self, name: str, default: float | None = None, *, or_zero: bool = False) -> float:
+        key = self._key(name)
+        value = self.config.get(key)
+        if value is None and default is not None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _bad(self.path, key, "is missing" if value is None else f"is {value!r:.60}; a number is wanted")
+        if not (0 < value < float("inf") or (or_zero and value == 0)):
+            raise _bad(self.path, key, f"is {value}; a finite number above 0 is wanted")
+        return float(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        return self._typed(self._key(name), bool, "true or false") if self.has(name) else default
+
+    def text(self, name: str, default: str | None = None) -> str:
+        if default is not None and not self.has(name):
+            return default
+        value: str = self._typed(self._key(name), str, "a string")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        return tuple(self._list(name, str, "strings")) if self.has(name) else None
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        return tuple(self._list(name, int, "whole numbers")) if self.has(name) else ()
+
+    def rope(self, kind: RopeKind, head_dim: int, *, base: float = 10_000.0) -> Rope:
+        return hf_rope.read_rope(self.path, self.config, kind, head_dim, base)
+
+    def invalid(self, name: str, what: str) -> NoReturn:
+        raise CheckpointError(KEY_INVALID, f"{self.path}: key {self._key(name)!r} {what}")
+
+    def unsupported(self, name: str, what: str) -> NoReturn:
+        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, f"{self.path}: key {self._key(name)!r} {what}")
+
+    def _key(self, name: str) -> str:
+        return self.renamed.get(name) or _KEYS[name]
+
+    def _integer(self, key: str, default: int | None, least: int, most: int) -> int:
+        if default is not None and self.config.get(key) is None:
+            return default
+        value: int = self._typed(key, int, "a whole number")
+        if not least <= value <= most:
+            raise _bad(self.path, key, f"is {value}; it must be from {least} to {most}")
+        return value
+
+    def _typed(self, key: str, wanted: type[Any], words: str) -> Any:
+        value = self.config.get(key)
+        if value is None:
+            raise _bad(self.path, key, "is missing")
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            raise _bad(self.path, key, f"is {value!r:.60}; {words} is wanted")
+        return value
+
+    def _list(self, name: str, element: type[Any], words: str) -> list[Any]:
+        key = self._key(name)
+        values = self._typed(key, list, f"a list of {words}")
+        if not all(isinstance(value, element) and not isinstance(value, bool) for value in values):
+            raise _bad(self.path, key, f"is {values!r:.60}; a list of {words} is wanted")
+        return list(values)
+
+
+def _bad(path: Path, key: str, what: str) -> CheckpointError:
+    return CheckpointError(KEY_INVALID, f"{path}: key {key!r} {what}")

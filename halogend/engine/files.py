@@ -1,0 +1,151 @@
+"""The bytes of a checkpoint's files while it is loaded.
+
+GGUF files are read: a mapped file that somebody truncates kills the process. The tensors of
+Hugging Face directories are taken where they lie, from mapped files, whose pages are given back as
+soon as the next are taken: nothing stays mapped after the load, and what was read does not add to
+what is held.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from halogend.checkpoint.checkpoint import Checkpoint
+from halogend.checkpoint.errors import FILE_UNREADABLE, TRUNCATED, CheckpointError
+from halogend.checkpoint.tensor_table import TensorInfo
+from halogend.engine.codecs import ByteSource
+
+Advance = Callable[[int], None]
+_PIECE_BYTES = 8 << 20  # read at a time
+
+
+@contextmanager
+def open_files(checkpoint: Checkpoint, advance: Advance) -> Iterator[ByteSource]:
+    """`advance` is told the bytes taken. Raises CheckpointError at the end if a file is not what it was at
+    the beginning."""
+    with ExitStack() as stack:
+        descriptors = [_open(path, stack) for path in checkpoint.files]
+        before = [_fingerprint(descriptor) for descriptor in descriptors]
+        if checkpoint.format == "gguf":
+            yield ReadBytes(checkpoint.files, descriptors, advance)
+        else:
+            source = MappedBytes(checkpoint.files, descriptors, advance)
+            stack.callback(source.close)
+            yield source
+        for path, descriptor, print_ in zip(checkpoint.files, descriptors, before, strict=True):
+            if _fingerprint(descriptor) != print_:
+                raise CheckpointError(FILE_UNREADABLE, f"{path}: changed while it was loaded; load it again")
+
+
+def _open(path: Path, stack: ExitStack) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _fingerprint(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_size, status.st_mtime_ns
+
+
+@dataclass
+class _Buffers(threading.local):
+    """Each loading thread's own, by tensor name; only the last tensor's is kept."""
+
+    name: str = ""
+    buffer: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
+
+
+class ReadBytes:
+    """A `ByteSource` that reads into buffers."""
+
+    def __init__(self, files: Sequence[Path], descriptors: Sequence[int], advance: Advance) -> None:
+        self._files = files
+        self._descriptors = descriptors
+        self._advance = advance
+        self._own = _Buffers()
+
+    def take(self, tensor: TensorInfo, start: int, nbytes: int) -> Tensor:
+        if self._own.buffer.numel() < nbytes:
+            self._own.buffer = torch.empty(nbytes, dtype=torch.uint8)
+        taken = self._own.buffer[:nbytes]
+        self._fill(tensor, start, taken)
+        return taken
+
+    def _fill(self, tensor: TensorInfo, start: int, into: Tensor) -> None:
+        view = memoryview(into.numpy().data)
+        path, offset = self._files[tensor.file], tensor.offset + start
+        while view:
+            try:
+                count = os.preadv(self._descriptors[tensor.file], [view[:_PIECE_BYTES]], offset)
+            except OSError as error:
+                raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
+            if count == 0:
+                message = f"{path}: the file ends inside tensor {tensor.name!r}; was it cut short?"
+                raise CheckpointError(TRUNCATED, message)
+            view, offset = view[count:], offset + count
+            self._advance(count)
+
+
+@dataclass
+class _LastTaken(threading.local):
+    """What each loading thread took last: file, first byte, byte after the last."""
+
+    place: tuple[int, int, int] | None = None
+
+
+class MappedBytes:
+    """A `ByteSource` over mapped files. Pages are given back when a thread takes something else."""
+
+    def __init__(self, files: Sequence[Path], descriptors: Sequence[int], advance: Advance) -> None:
+        self._files = files
+        self._descriptors = descriptors
+        self._advance = advance
+        self._last = _LastTaken()
+        # Copies on write, and nobody writes: torch takes no memory that cannot be written.
+        self._maps = [mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY) for descriptor in descriptors]
+        self._views = [torch.frombuffer(mapped, dtype=torch.uint8) for mapped in self._maps]
+
+    def take(self, tensor: TensorInfo, start: int, nbytes: int) -> Tensor:
+        first = tensor.offset + start
+        place = (tensor.file, first, first + nbytes)
+        if place != self._last.place:
+            self._give_back()
+            self._last.place = place
+            self._check(tensor, place)
+            self._advance(nbytes)
+        return self._views[tensor.file][first : first + nbytes]
+
+    def close(self) -> None:
+        """All pages go; the address range goes with the last tensor that shows it."""
+        for mapped in self._maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+        self._views.clear()
+        self._maps.clear()
+
+    def _check(self, tensor: TensorInfo, place: tuple[int, int, int]) -> None:
+        """Touching what lies behind the end of a file that was cut short would kill the process."""
+        if os.fstat(self._descriptors[place[0]]).st_size < place[2]:
+            message = f"{self._files[place[0]]}: the file ends inside tensor {tensor.name!r}; was it cut short?"
+            raise CheckpointError(TRUNCATED, message)
+
+    def _give_back(self) -> None:
+        if self._last.place is None:
+            return
+        file, first, end = self._last.place
+        begin = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = end // mmap.PAGESIZE * mmap.PAGESIZE - begin
+        if length > 0:
+            self._maps[file].madvise(mmap.MADV_DONTNEED, begin, length)
