@@ -34,7 +34,7 @@ from halogend.control.process import Host
 from halogend.control.receipts import Milestone, Outcome, Receipt
 from halogend.control.reconciler import Reconciler, Source
 from halogend.control.router import Router
-from halogend.control.source import Content, FileSource
+from halogend.control.source import Content, FileSource, StatedSource
 from halogend.control.status import status
 from halogend.control.unit import first_of
 from halogend.obs.metrics import Metrics
@@ -50,9 +50,10 @@ _LOOK_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """From the command line. `admin` is used where the document names no admin listener."""
+    """From the command line. `config` is the document's file or the document itself; `admin` is used
+    where the document names no admin listener."""
 
-    config: Path
+    config: Path | StatedSource
     admin: str
     environ: Mapping[str, str]
 
@@ -68,7 +69,8 @@ class Daemon:
 
     def __init__(self, options: Options) -> None:
         machine = probe()
-        self._source = FileSource(options.config, self._on_change)
+        given = options.config
+        self._source = given if isinstance(given, StatedSource) else FileSource(given, self._on_change)
         self._metrics = Metrics(__version__)
         self._router = Router(on_waiting=self._metrics.waiting_in_router)
         self._house = House(
@@ -79,7 +81,7 @@ class Daemon:
             metrics=self._metrics,
         )
         self._listeners = Listeners(self, options.admin)
-        source = Source(str(options.config), options.environ, self._source.read)
+        source = Source(self._source.name, options.environ, self._source.read, self._source.parse)
         self._reconciler = Reconciler(self._house, machine, self._listeners, source)
         self._started_at = self._house.clock()
         self._stop = asyncio.Event()

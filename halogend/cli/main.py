@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from halogend import __version__
 from halogend.cli import bench, check, explain, receipts, reload, run, schema, status
@@ -31,8 +31,13 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit statuses are the command's own; 2 is a usage error."""
     args = parser().parse_args(arguments)
+    return to_the_end(lambda: args.run(args))
+
+
+def to_the_end(command: Callable[[], int]) -> int:
+    """The command's exit status, or what an interrupt or a reader that left means as one."""
     try:
-        status_code: int = args.run(args)
+        status_code = command()
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED

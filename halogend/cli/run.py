@@ -16,8 +16,12 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="the daemon, in the foreground")
     parser.add_argument("--config", type=Path, default=Path(DEFAULT_CONFIG), metavar="FILE", help=DEFAULT_CONFIG)
     add_address(parser)
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    add_log_level(parser)
     parser.set_defaults(run=run)
+
+
+def add_log_level(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
 
 
 def run(args: argparse.Namespace) -> int:

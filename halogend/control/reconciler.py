@@ -27,7 +27,7 @@ from halogend.control.machine import Machine
 from halogend.control.plan import ModelPlan, Plan, Target, make_plan, targets
 from halogend.control.receipts import Milestone, ModelAction, ModelRecord, Outcome, Receipt, Receipts
 from halogend.control.recover import recover
-from halogend.control.source import Content, SourceError
+from halogend.control.source import Content, Parse, SourceError
 from halogend.control.unit import Change, Unit
 
 _log = structlog.get_logger()
@@ -46,11 +46,13 @@ class Sockets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where documents come from. `read` raises SourceError; `environ` is what `${NAME}` means."""
+    """Where documents come from. `read` raises SourceError; `environ` is what `${NAME}` means; `parse`
+    knows the places in what was read."""
 
     file: str
     environ: Mapping[str, str]
     read: Callable[[], Content]
+    parse: Parse = parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class Reconciler:
                 return self._reject(
                     receipt, (Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file),)
                 )
-            parsed = await asyncio.to_thread(parse, content.data, self.source.file, self.source.environ)
+            parsed = await asyncio.to_thread(self.source.parse, content.data, self.source.file, self.source.environ)
             gathered = None
             if parsed.partial is not None:
                 gathered = await asyncio.to_thread(gather, parsed.partial, self._machine)

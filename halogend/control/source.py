@@ -1,4 +1,4 @@
-"""Where the document comes from: a file whose folder is watched.
+"""Where the document comes from: a file whose folder is watched, or what the command line states.
 
 Any event in the folder only means "maybe"; a slow poll means it as well. The bytes decide: what
 differs from what was last seen is offered, once per burst. A missing or empty file is an editor's
@@ -13,13 +13,16 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
+
+from halogend.config.parse import parse
+from halogend.config.places import ParseResult
 
 MAX_DOCUMENT_BYTES = 4 << 20
 
@@ -39,6 +42,9 @@ class Content:
 
     data: bytes
     digest: str
+
+
+Parse = Callable[[bytes, str, Mapping[str, str]], ParseResult]
 
 
 class SourceError(Exception):
@@ -69,6 +75,14 @@ class FileSource:
         self._maybe = asyncio.Event()
         self._observer: BaseObserver | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def parse(self) -> Parse:
+        return parse
 
     def read(self) -> Content:
         """The bytes now; remembered as seen. Raises SourceError."""
@@ -141,6 +155,27 @@ class FileSource:
             return self.read()
         except SourceError:
             return None
+
+
+class StatedSource:
+    """A document that is stated once and stays until the process ends: there is nothing to watch.
+
+    `name` stands for it in status and problems; `parse` reads it, and names where a fault of it is.
+    """
+
+    def __init__(self, name: str, data: bytes, parse: Parse) -> None:
+        self.name = name
+        self.parse = parse
+        self._content = Content(data, hashlib.sha256(data).hexdigest())
+
+    def read(self) -> Content:
+        return self._content
+
+    def start(self) -> None:
+        """Nothing begins: it cannot change."""
+
+    async def stop(self) -> None:
+        """Nothing was begun."""
 
 
 class _Maybe(FileSystemEventHandler):

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,10 @@ def pss_bytes(pid: int) -> int:
 
 
 class Live:
-    """`write` edits the document; `reload` asks and returns (exit status, receipt)."""
+    """`write` edits the document; `reload` asks and returns (exit status, receipt). `words` is another
+    command line than `halogend run`, without `--admin`."""
 
-    def __init__(self, folder: Path, text: str, port: int) -> None:
+    def __init__(self, folder: Path, text: str, port: int, words: Sequence[str] = ()) -> None:
         self.folder = folder
         self.config = folder / "config.yaml"
         self.config.write_text(text)
@@ -81,7 +82,8 @@ class Live:
         self.admin = f"unix:{folder}/halogend/admin.sock"
         self.log = folder / "daemon.log"
         environ = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
-        command = [sys.executable, "-m", "halogend", "run", "--config", str(self.config), "--admin", self.admin]
+        words = words or ("-m", "halogend", "run", "--config", str(self.config))
+        command = [sys.executable, *words, "--admin", self.admin]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
         self.pid = self.process.pid
@@ -141,8 +143,8 @@ class Live:
 
 
 @contextlib.contextmanager
-def live(folder: Path, text: str, port: int) -> Iterator[Live]:
-    daemon = Live(folder, text, port)
+def live(folder: Path, text: str, port: int, words: Sequence[str] = ()) -> Iterator[Live]:
+    daemon = Live(folder, text, port, words)
     try:
         yield daemon
     finally:
