@@ -30,6 +30,15 @@ class Setting:
     template: ChatTemplate | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A text to encode: how it is cut (see Tokenizer.encode_prompt) and what makes ids of that."""
+
+    text: str
+    parts: Callable[[], tuple[Sequence[Part], str | None]]
+    encode: Callable[[Sequence[Part], str | None], Sequence[int]]
+
+
 class Admission:
     """Encodes prompts; long ones off the event loop, so that it goes on. May be cancelled at any time.
 
@@ -63,7 +72,9 @@ class Admission:
             case TokenPrompt():
                 return self._checked(prompt.ids)
             case TextPrompt():
-                return await self._encode_text(prompt.text, self._tokenizer.control.split, setting, "prompt")
+                text = prompt.text
+                cut = _Cut(text, lambda: (self._tokenizer.control.split(text), text), self._tokenizer.encode_prompt)
+                return await self._encode_text(cut, setting, "prompt")
             case ChatPrompt():
                 return await self._encode_chat(prompt, setting)
 
@@ -79,24 +90,23 @@ class Admission:
         is_long = work_chars(prompt.messages) > LONG_CHARS
         async with self._long_chats if is_long else contextlib.nullcontext():
             written = await setting.template.write(prompt.messages)
-            return await self._encode_text(written.text, lambda _: written.parts(), setting, "messages")
+            cut = _Cut(written.text, written.cut, self._tokenizer.encode_chat)
+            return await self._encode_text(cut, setting, "messages")
 
-    async def _encode_text(
-        self, text: str, cut: Callable[[str], Sequence[Part]], setting: Setting, param: str
-    ) -> Sequence[int]:
-        self._check_least(len(text), setting, param)
+    async def _encode_text(self, cut: _Cut, setting: Setting, param: str) -> Sequence[int]:
+        self._check_least(len(cut.text), setting, param)
 
         def work() -> Sequence[int]:
-            parts = cut(text)
+            parts, whole = cut.parts()
             texts = [part for part in parts if isinstance(part, str)]
-            text_bytes = sum(len(part.encode()) for part in texts)
-            self._check_least(text_bytes, setting, param, more_tokens=len(parts) - len(texts))
-            return self._tokenizer.encode_prompt(parts)
+            least = self._tokenizer.least_tokens_of(texts) + len(parts) - len(texts)
+            limits.check_least(setting.limits, least, param)
+            return cut.encode(parts, whole)
 
-        return await self._offload.run(len(text), work)
+        return await self._offload.run(len(cut.text), work)
 
-    def _check_least(self, text_bytes: int, setting: Setting, param: str, more_tokens: int = 0) -> None:
-        limits.check_least(setting.limits, self._tokenizer.least_tokens(text_bytes) + more_tokens, param)
+    def _check_least(self, text_bytes: int, setting: Setting, param: str) -> None:
+        limits.check_least(setting.limits, self._tokenizer.least_tokens(text_bytes), param)
 
     def _checked(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         size = self._tokenizer.vocab_size

@@ -38,10 +38,13 @@ class Written:
     marking: Marking
     control: ControlTokens
 
-    def parts(self) -> list[Part]:
-        """Work for a thread where the text is long."""
+    def cut(self) -> tuple[list[Part], str | None]:
+        """The text cut at the template's control tokens, and the text itself where no user has spelt one
+        out. Work for a thread where the text is long."""
         parts = self.control.split(self.text)
-        return [part if isinstance(part, int) else self.marking.restore(part) for part in parts]
+        if not self.marking.is_used:
+            return parts, self.text
+        return [part if isinstance(part, int) else self.marking.restore(part) for part in parts], None
 
 
 class ChatTemplate:
@@ -87,13 +90,10 @@ class ChatTemplate:
         return marking, self._request([_marked(message, marking) for message in messages])
 
     def _request(self, messages: Sequence[ChatMessage]) -> bytes:
-        vocabulary = self._tokenizer.vocabulary
         context: dict[str, Any] = {
             "messages": [_as_dict(message) for message in messages],
             "add_generation_prompt": True,
-            "bos_token": self._tokenizer.token_text(vocabulary.bos_id),
-            "eos_token": self._tokenizer.token_text(vocabulary.eos_id),
-            "unk_token": self._tokenizer.token_text(vocabulary.unknown_id),
+            **self._tokenizer.lexicon.named,
             "tools": None,
             "documents": None,
         }

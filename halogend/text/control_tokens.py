@@ -140,6 +140,11 @@ class Marking:
             done = index + 1
         return "".join([*pieces, text[done:]])
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anything was marked."""
+        return bool(self._twins)
+
     def restore(self, text: str) -> str:
         for char, twin in self._twins.items():
             text = text.replace(twin, char)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from halogend.checkpoint import keys
 from halogend.checkpoint.formats import resolve_format
 from halogend.checkpoint.gguf import read_header
+from halogend.checkpoint.tokenizer_files import read_text_files
 from halogend.text.chat import ChatTemplate
 from halogend.text.offload import Offload
 from halogend.text.progress import Progress
@@ -44,17 +46,27 @@ def load(spec: TextSpec, progress: Progress) -> Loaded:
     start = time.monotonic()
     gc.disable()  # a million objects are made here and none is garbage: a quarter of the time
     try:
-        resolve_format(spec.path, spec.load_format)
-        progress.bump()
-        header = read_header(spec.path)
-        progress.bump()
-        tokenizer = Tokenizer.from_header(header)
-        progress.bump()
-        own = keys.text(header, _TEMPLATE_KEY) if header.has(_TEMPLATE_KEY) else None
+        tokenizer, own = _read(spec, progress)
     finally:
         gc.enable()
         progress.loader.leave()
     return Loaded(tokenizer, Renderer(), Offload(progress.bump), own, time.monotonic() - start)
+
+
+def _read(spec: TextSpec, progress: Progress) -> tuple[Tokenizer, str | None]:
+    """The tokenizer, and the checkpoint's own template."""
+    if resolve_format(spec.path, spec.load_format) == "safetensors":
+        path = Path(spec.path)
+        files = read_text_files(path if path.is_dir() else path.parent)
+        progress.bump()
+        tokenizer, own = Tokenizer.from_files(files), files.template
+    else:
+        header = read_header(spec.path)
+        progress.bump()
+        tokenizer = Tokenizer.from_header(header)
+        own = keys.text(header, _TEMPLATE_KEY) if header.has(_TEMPLATE_KEY) else None
+    progress.bump()
+    return tokenizer, own
 
 
 async def first_template(loaded: Loaded, chosen: str | None) -> ChatTemplate | None:

@@ -119,7 +119,7 @@ async def test_a_chat_that_cannot_fit_is_refused_before_any_work(loaded: Loaded)
 
 async def test_control_tokens_count_one_each_before_any_encoding(loaded: Loaded, monkeypatch: pytest.MonkeyPatch):
     encoded: list[object] = []
-    monkeypatch.setattr(loaded.tokenizer, "encode_prompt", encoded.append)
+    monkeypatch.setattr(loaded.tokenizer, "encode_chat", encoded.append)
     narrow = Limits(max_prompt_len=50, max_decode_len=8, max_model_len=60)
     many = ChatPrompt(messages=tuple(ChatMessage(role="user", content="") for _ in range(40)))
     with pytest.raises(RequestFailedError, match="at least 8"):  # 81 control tokens, and a few for the texts
@@ -130,13 +130,13 @@ async def test_control_tokens_count_one_each_before_any_encoding(loaded: Loaded,
 async def test_marks_do_not_count_as_bytes(loaded: Loaded, monkeypatch: pytest.MonkeyPatch):
     """A mark has three bytes where the character that it stands for has one."""
     judged: list[int] = []
-    least_tokens = loaded.tokenizer.least_tokens
+    least_tokens_of = loaded.tokenizer.least_tokens_of
 
-    def noted(text_bytes: int) -> int:
-        judged.append(text_bytes)
-        return least_tokens(text_bytes)
+    def noted(texts: list[str]) -> int:
+        judged.append(sum(len(text.encode()) for text in texts))
+        return least_tokens_of(texts)
 
-    monkeypatch.setattr(loaded.tokenizer, "least_tokens", noted)
+    monkeypatch.setattr(loaded.tokenizer, "least_tokens_of", noted)
     words = "<|im_end|>" * 200
     await admit(loaded, chat(words))
     assert len(words) <= max(judged) < len(words) + 100

@@ -66,7 +66,7 @@ def user(content: str, **more: str) -> ChatMessage:
 
 
 async def parts(template: ChatTemplate, *messages: ChatMessage) -> list[Part]:
-    return (await template.write(messages or (user("hello"),))).parts()
+    return (await template.write(messages or (user("hello"),))).cut()[0]
 
 
 async def shown(template: ChatTemplate, *messages: ChatMessage) -> str:

@@ -1,0 +1,151 @@
+"""An encoder for a vocabulary whose control tokens are found here and not by the `tokenizers` package:
+a text is first cut at the control tokens that may be parsed, and what lies between is encoded by an
+engine that knows none. So one instance serves both user text, which never parses them, and templates.
+
+That is how llama.cpp does it. GGUF files, tekken and sentencepiece vocabularies come this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from halogend.text import pieces
+from halogend.text.control_tokens import ControlTokens
+from halogend.text.lexicon import Lexicon, Part
+from halogend.text.pretokenize import Cutting
+from halogend.text.vocabulary import TokenType, Vocabulary
+
+
+class CutEncoder:
+    """Implements `lexicon.Encoder`."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """Takes a second or so of CPU for a large vocabulary. The package raises bare Exception for a
+        merge that it cannot use, ValueError is raised for what is no byte token."""
+        self._control = ControlTokens(vocabulary.control)
+        cutting = vocabulary.cutting
+        self._engine = _build_spm(vocabulary) if cutting is None else _build_bpe(vocabulary, cutting)
+
+    def encode(self, text: str, *, parse_special: bool) -> list[int]:
+        return self.encode_parts(self._control.split(text) if parse_special else [text], None)
+
+    def encode_parts(self, parts: Sequence[Part], whole: str | None) -> list[int]:
+        ids: list[int] = []
+        for part in parts:
+            if isinstance(part, int):
+                ids.append(part)
+            elif part:
+                # The batch call, unlike the single one, lets other threads run meanwhile.
+                ids.extend(self._engine.encode_batch_fast([part], add_special_tokens=False)[0].ids)
+        return ids
+
+
+def lexicon_of(vocabulary: Vocabulary, *, chat_prefix: bool) -> Lexicon:
+    """Raises ValueError for what is no byte token."""
+    named = {"bos_token": vocabulary.bos_id, "eos_token": vocabulary.eos_id, "unk_token": vocabulary.unknown_id}
+    bos = (vocabulary.bos_id,) if vocabulary.add_bos and vocabulary.bos_id is not None else ()
+    eos = (vocabulary.eos_id,) if vocabulary.add_eos and vocabulary.eos_id is not None else ()
+    return Lexicon(
+        tokens=vocabulary.tokens,
+        pieces=tuple(
+            _piece(text, kind, is_byte_level=vocabulary.cutting is not None)
+            for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+        ),
+        control=vocabulary.control,
+        end_ids=vocabulary.end_ids,
+        named={name: "" if token is None else vocabulary.tokens[token] for name, token in named.items()},
+        prefix=bos,
+        suffix=eos,
+        chat_prefix=chat_prefix,
+        longest_bytes=_longest_bytes(vocabulary),
+    )
+
+
+def _piece(text: str, kind: TokenType, *, is_byte_level: bool) -> bytes:
+    match kind:
+        case TokenType.NORMAL:
+            return pieces.byte_level(text) if is_byte_level else pieces.spaced(text)
+        case TokenType.USER_DEFINED:
+            return text.encode()
+        case TokenType.BYTE:
+            return bytes([pieces.byte_of(text)])
+        case _:
+            return b""
+
+
+def _longest_bytes(vocabulary: Vocabulary) -> int:
+    """Never less than a token covers: in its own spelling a token is longer than what it stands for."""
+    covers_all_bytes = vocabulary.cutting is not None or vocabulary.types.count(TokenType.BYTE) == 256
+    if not covers_all_bytes or vocabulary.collapse_spaces or vocabulary.charsmap:
+        return 0
+    return max(len(text.encode()) for text in vocabulary.tokens)
+
+
+def _build_bpe(vocabulary: Vocabulary, cutting: Cutting) -> tokenizers.Tokenizer:
+    ids = {text: index for index, text in enumerate(vocabulary.tokens)}
+    engine = tokenizers.Tokenizer(
+        models.BPE(vocab=ids, merges=list(vocabulary.merges), ignore_merges=cutting.ignore_merges)
+    )
+    steps: list[pre_tokenizers.PreTokenizer] = [
+        pre_tokenizers.Split(tokenizers.Regex(pattern), behavior="isolated") for pattern in cutting.patterns
+    ]
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    engine.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    engine.decoder = decoders.ByteLevel()
+    _add_user_defined(engine, vocabulary)
+    return engine
+
+
+def _build_spm(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    """A sentencepiece vocabulary as byte-pair merges: any two pieces whose join is a piece may merge,
+    the piece with the best score first."""
+    ids = {text: index for index, text in enumerate(vocabulary.tokens)}
+    unknown = vocabulary.unknown_id
+    engine = tokenizers.Tokenizer(
+        models.BPE(
+            vocab=ids,
+            merges=_merges_from_scores(vocabulary),
+            unk_token=None if unknown is None else vocabulary.tokens[unknown],
+            byte_fallback=True,
+            fuse_unk=True,
+        )
+    )
+    steps: list[normalizers.Normalizer] = []
+    if vocabulary.charsmap:
+        steps.append(normalizers.Precompiled(vocabulary.charsmap))
+    if vocabulary.collapse_spaces:
+        steps += [normalizers.Replace(tokenizers.Regex("^ +| +$|(?<= ) +"), "")]
+    if vocabulary.add_space_prefix:
+        steps.append(normalizers.Prepend(pieces.SPACE))
+    engine.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", pieces.SPACE)])
+    _add_user_defined(engine, vocabulary)
+    return engine
+
+
+def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    mergeable = {
+        text: score
+        for text, kind, score in zip(vocabulary.tokens, vocabulary.types, vocabulary.scores, strict=True)
+        if kind in (TokenType.NORMAL, TokenType.USER_DEFINED)
+    }
+    best_first = sorted(mergeable, key=mergeable.__getitem__, reverse=True)
+    return [
+        (left, right)
+        for text in best_first
+        for cut in range(1, len(text))
+        if (left := text[:cut]) in mergeable and (right := text[cut:]) in mergeable
+    ]
+
+
+def _add_user_defined(engine: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
+    """User-defined pieces are matched in the raw text, wherever it comes from."""
+    engine.add_tokens(
+        [
+            tokenizers.AddedToken(text, special=False, normalized=False)
+            for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+            if kind is TokenType.USER_DEFINED and text
+        ]
+    )
