@@ -22,11 +22,29 @@ def add(subparsers: Any) -> None:
     engine.add_argument("--precision", choices=("bf16", "fp32"), help="of our weights (default bf16)")
     engine.add_argument("--json", action="store_true", help="print figures of every run as JSON")
     engine.set_defaults(run=run_engine)
+    dequant = kinds.add_parser(
+        "dequant",
+        help="decoding speed of every GGUF type beside the gguf package's",
+        description="Prints elements a second, decoded by us and by the gguf package with one thread, in one run.",
+    )
+    dequant.add_argument("--elements", type=int, help="decoded in one run (default 4194304)")
+    dequant.add_argument("--runs", type=int, help="of each side, in turn; the best is shown (default 5)")
+    dequant.add_argument("--json", action="store_true", help="print the figures as JSON")
+    dequant.set_defaults(run=run_dequant)
 
 
 def run_engine(args: argparse.Namespace) -> int:
-    command = [sys.executable, "-m", "halogend.engine.bench", *args.models]
-    for name in ("threads", "runs", "precision"):
+    return _run("halogend.engine.bench", args, ("threads", "runs", "precision"), *args.models)
+
+
+def run_dequant(args: argparse.Namespace) -> int:
+    return _run("halogend.engine.bench.dequant", args, ("elements", "runs"))
+
+
+def _run(module: str, args: argparse.Namespace, options: tuple[str, ...], *operands: str) -> int:
+    """Runs `module` as a program with those of `options` that were given; its exit status."""
+    command = [sys.executable, "-m", module, *operands]
+    for name in options:
         if (value := getattr(args, name)) is not None:
             command += [f"--{name}", str(value)]
     if args.json:

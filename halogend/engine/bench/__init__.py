@@ -1,5 +1,7 @@
-"""`halogend bench engine`: our engine beside llama.cpp, in one run on one machine.
+"""`halogend bench engine` and `halogend bench dequant`: our engine and our decoders beside their peers.
 
-Each measurement runs in a child process of its own, the two sides in turn. Both get the same prompts
-as token ids, the same threads and greedy sampling. Figures are printed, never judged.
+Both sides do the same work in one run on one machine, in turn: the engine beside llama.cpp, each
+measurement in a child process of its own with the same prompts as token ids, the same threads and
+greedy sampling; the decoders beside the `gguf` package, with one thread. Figures are printed, never
+judged.
 """
