@@ -16,7 +16,7 @@ def decode_rows(encoded: Encoded, first: int, count: int, out: Tensor, source: B
     """Writes rows `first` to `first + count - 1` of a stored matrix as numbers into `out` [count,
     columns] (float32 or bfloat16, contiguous; bfloat16 is the rounded float32).
 
-    Safe from several threads with tensors of their own. Needs at most SCRATCH_BYTES beside what the
+    Safe from several threads with tensors of their own. Needs a few MiB beside what the
     source holds. Raises CheckpointError naming the tensor for codes that contradict each other and
     for a type that nobody decodes; what the source raises passes through.
     """

@@ -9,16 +9,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from halogend.checkpoint.gguf_types import GgmlType
+from halogend.checkpoint.plain_types import PlainType
 from halogend.checkpoint.stored import Fp8
-from halogend.engine.codecs.packed import TORCH_TYPES, chunks, scale_groups, take_matrix
+from halogend.engine.codecs.packed import chunks, scale_groups, take_matrix
 from halogend.engine.codecs.source import ByteSource
+
+_TYPES: dict[GgmlType | PlainType, torch.dtype] = {
+    PlainType.F8_E4M3: torch.float8_e4m3fn,
+    PlainType.F8_E5M2: torch.float8_e5m2,
+}
 
 
 def decode_fp8(encoded: Fp8, first: int, out: Tensor, source: ByteSource) -> None:
     """Rows `first` on into `out` [count, columns]; `first` need not begin a block."""
     columns = encoded.columns
     scales = take_matrix(source, encoded.scale).float()
-    numbers = torch.arange(256, dtype=torch.uint8).view(TORCH_TYPES[encoded.weight.type.name]).float()
+    numbers = torch.arange(256, dtype=torch.uint8).view(_TYPES[encoded.weight.type]).float()
     for start, stop in chunks(len(out), columns):
         raw = source.take(encoded.weight, (first + start) * columns, (stop - start) * columns)
         values = numbers.index_select(0, raw.int()).view(-1, columns)

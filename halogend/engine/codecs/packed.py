@@ -1,4 +1,4 @@
-"""What the codecs share: chunks, views of bytes, four-bit codes, and groups of columns."""
+"""What the codecs share: chunks (a few MiB of scratch each), views of bytes, four-bit codes, and groups of columns."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from halogend.checkpoint.gguf_types import GgmlType
+from halogend.checkpoint.plain_types import PlainType
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.codecs.source import ByteSource
 
 CHUNK_ELEMENTS = 1 << 18  # what is computed at once stays in the caches
-SCRATCH_BYTES = 16 << 20  # the most that decoding holds beside its output and its source
-TORCH_TYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "I32": torch.int32,
+_TORCH_TYPES: dict[GgmlType | PlainType, torch.dtype] = {
+    PlainType.F32: torch.float32,
+    PlainType.F16: torch.float16,
+    PlainType.BF16: torch.bfloat16,
+    PlainType.I32: torch.int32,
 }
 
 
@@ -30,17 +28,16 @@ def chunks(count: int, columns: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, count)
 
 
-def typed(raw: Tensor, dtype: torch.dtype) -> Tensor:
-    """uint8 [nbytes] as `dtype`; copied only where it does not lie aligned."""
-    if raw.storage_offset() % dtype.itemsize or raw.data_ptr() % dtype.itemsize:
-        raw = raw.clone()
-    return raw.view(dtype)
+def aligned(raw: Tensor, unit: int) -> Tensor:
+    """uint8 [nbytes] at a multiple of `unit` bytes, copied only where it is not."""
+    return raw.clone() if raw.storage_offset() % unit or raw.data_ptr() % unit else raw
 
 
 def take_matrix(source: ByteSource, tensor: TensorInfo) -> Tensor:
-    """A whole tensor of a plain type, [leading axes flattened, last axis]."""
-    values = typed(source.take(tensor, 0, tensor.nbytes), TORCH_TYPES[tensor.type.name])
-    return values.view(-1, tensor.shape[-1] if tensor.shape else 1)
+    """A whole tensor of codes or scales, [leading axes flattened, last axis]."""
+    kind = _TORCH_TYPES[tensor.type]
+    raw = aligned(source.take(tensor, 0, tensor.nbytes), kind.itemsize)
+    return raw.view(kind).view(-1, tensor.shape[-1] if tensor.shape else 1)
 
 
 def nibbles(words: Tensor) -> Tensor:

@@ -5,36 +5,31 @@ from __future__ import annotations
 from torch import Tensor
 
 from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
-from halogend.checkpoint.gguf_types import GgmlType
 from halogend.checkpoint.stored import Plain
-from halogend.engine.codecs.packed import TORCH_TYPES, typed
+from halogend.engine.codecs.packed import aligned
 from halogend.engine.codecs.source import ByteSource
 from halogend.engine.dequant import dequantise
 
 _RAW_BYTES = 4 << 20  # asked of the source at once
-_FLOATS = ("F64", "F32", "F16", "BF16")
+_UNIT = 256  # elements in the largest block: rows of one element are cut at multiples of it
 
 
 def decode_plain(encoded: Plain, first: int, out: Tensor, source: ByteSource) -> None:
-    """Rows `first` on into `out` [count, columns]."""
-    tensor = encoded.tensor
-    row_bytes = tensor.nbytes // encoded.rows
-    step = max(1, _RAW_BYTES // row_bytes)
+    """Rows `first` on into `out` [count, columns]. Raises CheckpointError for a type that is no
+    weight's, and for a part of a vector that does not begin and end with a block."""
+    tensor, columns = encoded.tensor, encoded.columns
+    block_elements, block_bytes = tensor.type.block_elements, tensor.type.block_bytes
+    if first * columns % block_elements or out.numel() % block_elements:
+        raise CheckpointError(
+            TYPE_UNSUPPORTED, f"tensor {tensor.name!r}: {tensor.type.name} blocks cannot be cut inside"
+        )
+    row_bytes = max(1, columns * block_bytes // block_elements)
+    step = max(1, _RAW_BYTES // row_bytes // _UNIT * _UNIT if columns == 1 else _RAW_BYTES // row_bytes)
     for start in range(0, len(out), step):
         piece = out[start : start + step]
-        raw = source.take(tensor, (first + start) * row_bytes, len(piece) * row_bytes)
-        if isinstance(tensor.type, GgmlType):
-            _decode_blocks(tensor.name, tensor.type, raw, piece)
-        elif tensor.type.name in _FLOATS:
-            piece.copy_(typed(raw, TORCH_TYPES[tensor.type.name]).view(piece.shape))
-        else:
-            raise CheckpointError(
-                TYPE_UNSUPPORTED, f"tensor {tensor.name!r}: type {tensor.type.name} is none that weights are read from"
-            )
-
-
-def _decode_blocks(name: str, kind: GgmlType, raw: Tensor, out: Tensor) -> None:
-    try:
-        dequantise(kind, raw.clone() if raw.storage_offset() % 8 else raw, out)
-    except CheckpointError as error:
-        raise CheckpointError(error.code, f"tensor {name!r}: {error.message}") from error
+        begin = (first + start) * columns // block_elements * block_bytes
+        raw = source.take(tensor, begin, piece.numel() // block_elements * block_bytes)
+        try:
+            dequantise(tensor.type, aligned(raw, block_bytes if block_elements == 1 else 8), piece)
+        except CheckpointError as error:
+            raise CheckpointError(error.code, f"tensor {tensor.name!r}: {error.message}") from error
