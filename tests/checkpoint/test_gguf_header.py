@@ -281,6 +281,30 @@ def test_asking_for_an_array_that_is_none(small: Path):
             action(key)
 
 
+@pytest.mark.parametrize("count", [3, 1000])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("a", "strings"), (7, "whole numbers"), (0.5, "fractional numbers"), (True, "booleans")],
+)
+def test_an_array_of_the_wrong_elements_says_what_it_holds(tmp_path: Path, count: int, value: object, kind: str):
+    header = read_header(write_gguf(tmp_path / "a.gguf", {"some.key": [value] * count}))
+    for action, good in ((header.strings, {"strings"}), (header.numbers, {"whole numbers", "fractional numbers"})):
+        if kind in good:
+            assert list(action("some.key")) == [value] * count
+            continue
+        with pytest.raises(CheckpointError) as caught:
+            action("some.key")
+        assert caught.value.code == errors.KEY_INVALID
+        assert f"metadata key 'some.key' is an array of {kind}; an array of {action.__name__}" in caught.value.message
+
+
+def test_an_empty_array_is_one_of_anything(raw: Write):
+    key = string("some.key") + struct.pack("<IIQ", 9, 5, 0)
+    header = read_header(raw(head(keys=2), ARCH, key))
+    assert header.strings("some.key") == []
+    assert header.numbers("some.key") == ()
+
+
 def test_a_file_cut_after_its_header_was_read_is_an_error_not_a_crash(small: Path):
     header = read_header(small)
     os.truncate(small, 600)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from halogend.engine.bench import dequant
 NO_PEER = {"F32", "F64", "Q1_0"}
 
 
+@pytest.mark.slow
 def test_figures_of_every_type(capfd: pytest.CaptureFixture[str]):
     assert halogend(["bench", "dequant", "--elements", "1024", "--runs", "1", "--json"]) == 0
     figures = json.loads(capfd.readouterr().out)
@@ -28,9 +28,17 @@ def test_figures_of_every_type(capfd: pytest.CaptureFixture[str]):
         assert (row["gguf"] is None) == (name in NO_PEER), name
 
 
-def test_the_table():
-    command = [sys.executable, "-m", "halogend.engine.bench.dequant", "--elements", "256", "--runs", "1"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+@pytest.fixture
+def own_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("own_threads")
+def test_the_table(capsys: pytest.CaptureFixture[str]):
+    assert dequant.main(["--elements", "256", "--runs", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["type", "ours", "M/s", "GB/s", "bf16", "M/s", "gguf", "M/s", "ratio"]
     rows = {line.split()[0]: line.split()[1:] for line in lines[1:]}
     assert rows.keys() == {kind.name for kind in DECODABLE}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gguf
@@ -101,18 +102,30 @@ def write_gguf(
     tensors: Mapping[str, np.ndarray] | None = None,
     *,
     architecture: str = "llama",
+    kinds: Mapping[str, str] = MappingProxyType({}),
+    split_max_tensors: int = 0,
+    empty_first: bool = False,
 ) -> Path:
-    """Writes the file and returns its path. A key whose value is None is left out."""
-    writer = gguf.GGUFWriter(path, architecture)
+    """Writes the file and returns its path. A key whose value is None is left out.
+
+    With `split_max_tensors` the tensors go into parts of so many, after a first part without any if
+    `empty_first`; the path is the first part's."""
+    writer = gguf.GGUFWriter(
+        path, architecture, split_max_tensors=split_max_tensors, small_first_shard=empty_first and bool(tensors)
+    )
     for key, value in metadata.items():
         _add(writer, key, value)
     for name, tensor in (tensors or {}).items():
-        writer.add_tensor(name, tensor)
+        if name in kinds:
+            kind = gguf.GGMLQuantizationType[kinds[name]]
+            writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return writer.format_shard_names(path)[0]
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
