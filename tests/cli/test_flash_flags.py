@@ -8,7 +8,7 @@ from support.config_documents import read
 
 from halogend.cli.flash_server import arguments
 from halogend.config.canonical import canonical
-from halogend.config.facts import DeviceFacts, Facts, Fault, ModelFacts
+from halogend.config.facts import DeviceFacts, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.flash_flags import COMMAND_LINE, FLAGS, FlagDocument
 from halogend.config.rules import check
 
@@ -84,7 +84,11 @@ def test_facts_are_told_of_the_flag_too():
     short = Facts(models={"default": ModelFacts(format="gguf", context_length=8192)})
     assert [each.file for each in check(result, short)] == ["--max-model-len"]
     none_fits = Facts(
-        models={"default": ModelFacts(format="gguf", context_length=8192, weight_bytes=1, kv_bytes_per_token=1 << 20)},
+        models={
+            "default": ModelFacts(
+                format="gguf", context_length=8192, weight_bytes=1, kv=KvFacts(16 << 20, (None,), 512)
+            )
+        },
         devices=(DeviceFacts(id="cpu:0", memory_bytes=1 << 30, reserve_bytes=0),),
     )
     result = parsed("--model-path", "/m/a.gguf")
