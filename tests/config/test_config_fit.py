@@ -8,7 +8,7 @@ import pytest
 from support.config_documents import HEAD, read
 
 from halogend.config.codes import Code
-from halogend.config.facts import DeviceFacts, Facts, Fault, ModelFacts
+from halogend.config.facts import DeviceFacts, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.placement import kv_ratios
 from halogend.config.problems import Problem
 from halogend.config.rules import check
@@ -21,7 +21,7 @@ FINE = ModelFacts(
     context_length=2048,
     weight_bytes=100 * MIB,
     working_bytes=50 * MIB,
-    kv_bytes_per_token=10_000,
+    kv=KvFacts(block_bytes=160_000, windows=(None,), step_tokens=256),
 )
 CPU = DeviceFacts(id="cpu:0", memory_bytes=1000 * MIB, reserve_bytes=100 * MIB, foreign_bytes=50 * MIB)
 
