@@ -27,27 +27,20 @@ __all__ = ["ArrayRef", "GgufHeader", "TensorInfo", "Value", "read_header"]
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
     """`path` is the file that was named; `files` are it and the other parts of a split model, in
-    order, and `file_sizes` their bytes. A tensor lies in `files[tensor.file]`; `tensors` are in the
-    files' order. `metadata`, `version`, `alignment` and `data_offset` are the first file's.
+    order. A tensor lies in `files[tensor.file]`; `tensors` are in the files' order. `metadata`,
+    `version` and `alignment` are the first file's.
 
     `digest` covers the headers of all files (without the padding before the data), in hex: with the
     same digest metadata and tensor tables are the same."""
 
     path: Path
     files: tuple[Path, ...]
-    file_sizes: tuple[int, ...]
     version: int
     architecture: str
     metadata: Mapping[str, Value]
     tensors: Mapping[str, TensorInfo]
-    data_offset: int
     alignment: int
     digest: str
-
-    @property
-    def file_size(self) -> int:
-        """Bytes of all files."""
-        return sum(self.file_sizes)
 
     def has(self, key: str) -> bool:
         return key in self.metadata
@@ -108,12 +101,10 @@ def read_header(path: str | Path) -> GgufHeader:
     return GgufHeader(
         path=first.path,
         files=tuple(part.path for part in parts),
-        file_sizes=tuple(part.file_size for part in parts),
         version=first.version,
         architecture=_architecture(first.path, first.metadata),
         metadata=MappingProxyType(dict(first.metadata)),
         tensors=MappingProxyType(merge_tensors(parts)),
-        data_offset=first.data_offset,
         alignment=first.alignment,
         digest=_digest(parts),
     )

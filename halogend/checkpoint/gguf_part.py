@@ -30,8 +30,6 @@ class Part:
     version: int
     metadata: Mapping[str, Value]
     tensors: Mapping[str, TensorInfo]
-    data_offset: int
-    file_size: int
     alignment: int
     digest: str
 
@@ -56,8 +54,6 @@ def read_part(path: Path, number: int = 0) -> Part:
             version=version,
             metadata=metadata,
             tensors=place_tensors(path, entries, data_offset, alignment, cursor.file_size),
-            data_offset=data_offset,
-            file_size=cursor.file_size,
             alignment=alignment,
             digest=hashlib.sha256(memoryview(cursor.data)[:header_end]).hexdigest(),
         )

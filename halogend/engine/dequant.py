@@ -79,11 +79,6 @@ def dequantise(kind: GgmlType | PlainType, raw: Tensor, out: Tensor) -> None:
         _write(decode(blocks[first : first + step]), flat[first : first + step])
 
 
-def is_native(kind: GgmlType | PlainType) -> bool:
-    """Whether rows of `kind` can be decoded."""
-    return kind in _PLAIN or kind in _DECODERS
-
-
 def _write(block: Scaled, out: Tensor) -> None:
     values = out.view(block.codes.shape) if out.dtype == torch.float32 else torch.empty(block.codes.shape)
     values.copy_(block.codes).mul_(block.scales)

@@ -137,7 +137,8 @@ def test_every_scale_of_one_byte(kind: GgmlType):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in SLOW_TO_QUANTISE else ()) for kind in KINDS]
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.slow if kind in SLOW_TO_QUANTISE else (), id=kind.name) for kind in KINDS],
 )
 def test_quantised_numbers(kind: GgmlType):
     """What GGML makes of a normal distribution is found again."""
