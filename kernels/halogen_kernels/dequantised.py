@@ -2,7 +2,8 @@
 of these formats, and fast enough for any backend that has nothing better.
 
 Arithmetic is in float32 (float64 for float64 input) and rounded once, at the end. A row's arithmetic
-does not depend on the other rows of a step.
+does not depend on the other rows of a step; that of an activation in float32 only where the width fills
+whole vectors, a multiple of 32, as models' widths do.
 """
 
 from __future__ import annotations

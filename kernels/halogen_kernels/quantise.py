@@ -77,7 +77,8 @@ def pack_int4(rows: Tensor) -> Iterator[Int4Part]:
         wide = part.float().view(len(part), groups, GROUP_COLUMNS).permute(1, 2, 0)
         low, high = torch.aminmax(wide, dim=1, keepdim=True)
         scales, minima = ((high - low) / _INT4_MOST).half(), low.half()
-        _check(scales + minima, "int4 needs weights that are finite and within float16")
+        for held in (scales, minima):
+            _check(held, "int4 needs weights that are finite and within float16")
         codes = ((wide - minima.float()) / _no_zero(scales.float())).round_().clamp_(0, _INT4_MOST).to(torch.uint8)
         yield Int4Part(codes[:, :_HALF] | codes[:, _HALF:] << 4, scales.contiguous(), minima.contiguous())
 

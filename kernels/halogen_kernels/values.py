@@ -12,7 +12,7 @@ from torch import Tensor
 Activation = Literal["silu", "gelu_tanh"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LinearWeight:
     """A matrix [rows, columns], cut by rows into `parts`, which are meaningful to the backend that
     packed it alone. Products with it are in `dtype`; `nbytes` is what is held, padding and scales too."""

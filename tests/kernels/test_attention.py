@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from halogen_kernels import AttentionShape, Span, Workspace, reference, select
+from halogen_kernels import AttentionShape, Kernels, Span, Workspace, reference, select
+from halogen_kernels.cpu import attention
+from halogen_kernels.cpu import softcap as softcapped
 from halogen_kernels.cpu.attention import AttentionPlan
 from halogen_kernels.cpu.groups import group_by_length
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ BLOCKS = 400
 SHAPES = st.sampled_from([(1, 1, 8), (4, 2, 16), (9, 3, 32), (4, 1, 64), (6, 6, 10)])
 SPANS = st.lists(st.tuples(st.integers(0, 70), st.sampled_from([1, 1, 1, 2, 5, 30])), min_size=1, max_size=7)
 WINDOWS = st.sampled_from([None, 1, 2, 3, 4, 5, 9, 64])
+SOFTCAPS = st.sampled_from([0.0, 0.5, 3.0, 50.0])
 
 
 @dataclass
@@ -28,11 +31,13 @@ class Case:
     cache: torch.Tensor
 
 
-def make_case(dims: tuple[int, int, int], wanted: list[tuple[int, int]], dtype: torch.dtype, seed: int) -> Case:
+def make_case(
+    dims: tuple[int, int, int], wanted: list[tuple[int, int]], dtype: torch.dtype, seed: int, softcap: float = 0.0
+) -> Case:
     """Sequences in scattered blocks; every block that is not theirs is NaN, block 0 is zeros."""
     generator = torch.Generator().manual_seed(seed)
     heads, kv_heads, head_dim = dims
-    shape = AttentionShape(heads, kv_heads, head_dim, head_dim**-0.5, T)
+    shape = AttentionShape(heads, kv_heads, head_dim, head_dim**-0.5, T, softcap)
     cache = torch.full((BLOCKS, T * shape.kv_width), float("nan"))
     cache[0] = 0
     free = (torch.randperm(BLOCKS - 1, generator=generator) + 1).tolist()
@@ -62,6 +67,8 @@ def naive(case: Case, window: int | None) -> torch.Tensor:
             for head in range(shape.heads):
                 keys, values = kv[:, :, head // shape.group].unbind(1)
                 scores = keys @ case.queries[span.row + offset, head].double() * shape.scale
+                if shape.softcap:
+                    scores = shape.softcap * torch.tanh(scores / shape.softcap)
                 rows.append(scores.softmax(0) @ values)
     return torch.stack(rows).view(len(case.queries), -1)
 
@@ -74,17 +81,18 @@ def attend(case: Case, window: int | None, backend: str, *, flash: bool = True) 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("path", ["cpu", "cpu-explicit", "reference"])
-@given(dims=SHAPES, wanted=SPANS, window=WINDOWS, seed=st.integers(0, 1 << 30))
-@settings(max_examples=25, deadline=None)
+@given(dims=SHAPES, wanted=SPANS, limits=st.tuples(WINDOWS, SOFTCAPS), seed=st.integers(0, 1 << 30))
+@settings(max_examples=40, deadline=None)
 def test_against_float64(
     dtype: torch.dtype,
     path: str,
     dims: tuple[int, int, int],
     wanted: list[tuple[int, int]],
-    window: int | None,
+    limits: tuple[int | None, float],
     seed: int,
 ) -> None:
-    case = make_case(dims, wanted, dtype, seed)
+    window, softcap = limits
+    case = make_case(dims, wanted, dtype, seed, softcap)
     got = attend(case, window, path.removesuffix("-explicit"), flash=path != "cpu-explicit")
     assert got.dtype == dtype
     assert got.isfinite().all()
@@ -92,8 +100,9 @@ def test_against_float64(
     assert error < (0.03 if dtype == torch.bfloat16 else 1e-5)
 
 
-def test_the_reference_itself_in_float64() -> None:
-    case = make_case((9, 3, 32), [(0, 30), (17, 1), (40, 9)], torch.float64, 1)
+@pytest.mark.parametrize("softcap", [0.0, 1.5])
+def test_the_reference_itself_in_float64(softcap: float) -> None:
+    case = make_case((9, 3, 32), [(0, 30), (17, 1), (40, 9)], torch.float64, 1, softcap)
     plan = reference.plan_attention(case.shape, case.spans, 7, torch.float64, Workspace())
     assert torch.allclose(reference.attend(case.queries, case.cache, plan), naive(case, 7), atol=1e-12)
 
@@ -142,3 +151,45 @@ def test_decoding_alone_or_beside_others_differs_in_the_last_bit_at_most() -> No
             case.shape, [Span(0, 1, span.start, span.blocks)], case.queries[span.row : span.row + 1], case.cache
         )
         assert torch.allclose(attend(alone, None, "cpu")[0], together[span.row], rtol=2**-7, atol=2**-12)
+
+
+def test_status_says_what_runs_for_a_soft_cap() -> None:
+    """And it does run: the other path is never entered."""
+    plain = AttentionShape(4, 2, 16, 0.25, T)
+    capped = replace(plain, softcap=50.0)
+    fused = select("cpu", torch.float32, flash_attention=True)
+    explicit = select("cpu", torch.float32, flash_attention=False)
+
+    def attention_names(kernels: Kernels, shape: AttentionShape) -> tuple[str, str]:
+        names = kernels.names_for(shape)
+        assert set(names) == set(kernels.names)
+        return names["attention_prefill"], names["attention_decode"]
+
+    assert attention_names(fused, plain) == ("cpu.sdpa", "cpu.sdpa_grouped")
+    assert attention_names(fused, capped) == ("cpu.softcap_tiled", "cpu.softcap_grouped")
+    assert attention_names(explicit, capped) == ("reference.softmax", "reference.softmax")
+
+
+@pytest.mark.parametrize(("softcap", "unused"), [(0.0, "softcap"), (2.0, "sdpa")])
+def test_the_path_follows_the_shape(monkeypatch: pytest.MonkeyPatch, softcap: float, unused: str) -> None:
+    monkeypatch.setattr(attention, unused, None)  # entering it would raise
+    case = make_case((4, 2, 16), [(0, 30), (5, 1), (9, 30), (50, 1)], torch.float32, 4, softcap)
+    assert (attend(case, None, "cpu").double() - naive(case, None)).abs().max() < 1e-5
+
+
+@given(window=WINDOWS, tile=st.sampled_from([1, 100, 200, 1000]), seed=st.integers(0, 1 << 30))
+@settings(max_examples=25, deadline=None)
+def test_a_long_prompts_scores_are_taken_in_tiles(window: int | None, tile: int, seed: int) -> None:
+    """Whatever the tile, the numbers are the same; a tile's scores are within the bound, or one row's."""
+    case = make_case((6, 2, 8), [(3, 61)], torch.float32, seed, 2.0)
+    held: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(softcapped, "TILE_VALUES", tile)
+        capped = softcapped._capped
+        patch.setattr(
+            softcapped, "_capped", lambda scores, shape: (held.append(scores.numel()), capped(scores, shape))[1]
+        )
+        got = attend(case, window, "cpu")
+    assert (got.double() - naive(case, window)).abs().max() < 1e-5
+    assert max(held) <= max(tile, 3 * 64)
+    assert tile >= 3 * 64 or len(held) == 2 * 61

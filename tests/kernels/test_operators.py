@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from halogen_kernels import Activation, Kernels, reference, select
+from halogen_kernels import Activation, Kernels, packed_bytes, reference, select
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +35,7 @@ def close(
 
 @given(BACKENDS, DTYPES, st.tuples(ROWS, WIDTHS, WIDTHS), st.integers(1, 3), SEEDS)
 @settings(max_examples=80, deadline=None)
-def test_linear_and_logits(
+def test_linear_with_and_without_a_bias_and_logits(
     backend: str, dtype: torch.dtype, sizes: tuple[int, int, int], parts: int, seed: int
 ) -> None:
     torch.manual_seed(seed)
@@ -50,6 +50,11 @@ def test_linear_and_logits(
     got = kernels.linear(x, packed)
     assert got.dtype == dtype
     assert close(got, exact, dtype, size=size)
+    for bias in (torch.randn(rows) * 3, (torch.randn(rows) * 3).to(dtype)):
+        summed = kernels.linear(x, packed, bias)
+        assert summed.dtype == dtype
+        room = size + float(bias.abs().max())
+        assert close(summed, exact + bias.double(), dtype, steps=2, size=room)
     out = torch.full((n, rows), float("nan"))
     kernels.logits(x, packed, out)
     assert close(out, exact, dtype, size=size)
@@ -178,3 +183,26 @@ def test_status_says_what_runs() -> None:
     )
     assert set(select("reference", torch.float32, flash_attention=True).names) == set(fused.names)
     assert explicit.attend is reference.attend
+
+
+@given(st.sampled_from([(64, 32), (960, 576), (100, 70), (7, 33), (1, 1), (65, 576)]), DTYPES, st.integers(1, 2))
+@settings(deadline=None)
+def test_nbytes_is_what_is_held(sizes: tuple[int, int], dtype: torch.dtype, parts: int) -> None:
+    """Exactly what the format says in the reference; with oneDNN's padding to blocks of 64 rows and 32
+    columns at most on the CPU, in each part."""
+    rows, columns = sizes
+    slices = torch.tensor_split(torch.randn(rows, columns).to(dtype), min(parts, rows))
+    least = packed_bytes(rows, columns, dtype, "plain")
+    assert table("reference", dtype).pack_linear(slices).nbytes == least == sum(part.nbytes for part in slices)
+    most = sum(-(-len(part) // 64) * 64 for part in slices) * (-(-columns // 32) * 32) * dtype.itemsize
+    assert least <= table("cpu", dtype).pack_linear(slices).nbytes <= most
+
+
+def test_a_bias_is_added_before_the_result_is_rounded() -> None:
+    """1 + 2^-8 + 2^-12 rounds up in bfloat16; its bias rounded first would round to 1."""
+    kernels = table("cpu", torch.bfloat16)
+    packed = kernels.pack_linear([torch.ones(64, 32, dtype=torch.bfloat16)])
+    x = torch.zeros(5, 32, dtype=torch.bfloat16)
+    x[:, 0] = 1
+    bias = torch.full((64,), 2**-8 + 2**-12)
+    assert (kernels.linear(x, packed, bias) == 1 + 2**-7).all()

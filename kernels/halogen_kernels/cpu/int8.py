@@ -32,7 +32,7 @@ class Int8Packed(Dequantised):
         if weight.columns % _COLUMNS_STEP:
             super()._multiply(x, weight, out)
             return
-        done = 0
+        x, done = x.contiguous(), 0
         for part in weight.parts:
             rows = len(part.codes)
             ones = torch.ones(rows, dtype=x.dtype)
