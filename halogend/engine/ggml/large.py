@@ -76,15 +76,12 @@ def iq4_xs(blocks: Tensor) -> Scaled:
 
 
 def tq1_0(blocks: Tensor) -> Scaled:
-    """Five of -1, 0, 1 in a byte as a fraction of 256 in base 3, the last 16 four in a byte."""
-    fives = [_digits(blocks[:, :32], 5), _digits(blocks[:, 32:48], 5), _digits(blocks[:, 48:52], 4)]
-    return Scaled(torch.cat(fives, dim=1).unsqueeze(1), halves(blocks, 52))
-
-
-def _digits(packed: Tensor, count: int) -> Tensor:
-    """The first `count` base-3 digits of each byte, less one: int8 [n, count * w], digit by digit."""
-    index = packed.int()
-    return torch.cat([look_up(table, index) for table in _DIGITS[:count]], dim=1)
+    """Five of -1, 0, 1 in a byte as a fraction of 256 in base 3; the last four bytes hold four each."""
+    index = blocks[:, :52].int()
+    digits = [look_up(table, index) for table in _DIGITS]
+    parts = ((digits, slice(0, 32)), (digits, slice(32, 48)), (digits[:4], slice(48, 52)))
+    codes = torch.cat([digit[:, place] for some, place in parts for digit in some], dim=1)
+    return Scaled(codes.unsqueeze(1), halves(blocks, 52))
 
 
 def tq2_0(blocks: Tensor) -> Scaled:
