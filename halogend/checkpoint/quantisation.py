@@ -171,6 +171,8 @@ class _Encoder:
         return quantised
 
     def _check_fp8_scale(self, weight: TensorInfo, scale: TensorInfo, block: tuple[int, int] | None) -> None:
+        if len(weight.shape) < 2:
+            raise self._bad(weight.name, f"has shape {list(weight.shape)}, no matrix")
         if block is None:
             if scale.elements != 1:
                 raise self._bad(
@@ -178,8 +180,6 @@ class _Encoder:
                     f"has shape {list(scale.shape)}, but '{SECTION}.weight_block_size' is absent: one scale is wanted",
                 )
             return
-        if len(weight.shape) < 2:
-            raise self._bad(weight.name, f"has shape {list(weight.shape)}, no matrix")
         *stack, rows, columns = weight.shape
         if stack and rows % block[0]:
             raise self._bad(weight.name, f"has {rows} rows a matrix, no multiple of the block's {block[0]}")

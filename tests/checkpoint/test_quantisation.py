@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from halogend.checkpoint import errors
 from halogend.checkpoint.errors import CheckpointError
@@ -352,3 +354,31 @@ def test_one_group_a_row_and_ggml_in_a_few_words() -> None:
     one: Shapes = {**AWQ_PARTS, "q.qzeros": ("I32", (1, 8)), "q.scales": ("F16", (1, 64))}
     assert describe(encode(table(one), {**AWQ, "group_size": -1}, WHERE).values()) == "awq int4 one group a row"
     assert describe([Plain(TensorInfo("w", (4, 256), GgmlType.Q4_K, 0, 576))]) == "q4_k"
+
+
+_SIZES = st.lists(st.sampled_from([0, 1, 2, 8, 32, 64, 256, 1 << 40]), max_size=3).map(tuple)
+_ENTRIES = st.tuples(st.sampled_from(["I32", "F16", "F8_E4M3", "U8"]), _SIZES)
+_ALL_PARTS = [*AWQ_PARTS, *GPTQ_PARTS, *FP8_PARTS, *ONE_SCALE, "scales", ".qweight", "q"]
+_VALUES = st.none() | st.booleans() | st.integers(-1, 512) | st.text(max_size=3) | st.lists(st.integers(-1, 300))
+_CONFIG = st.sampled_from([None, AWQ, GPTQ, FP8, PER_TENSOR])
+_KEYS = st.sampled_from(["quant_method", "bits", "group_size", "version", "dynamic", "meta", "weight_block_size"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    base=st.sampled_from([AWQ_PARTS, GPTQ_PARTS, FP8_PARTS, ONE_SCALE]),
+    changes=st.dictionaries(st.sampled_from(_ALL_PARTS), _ENTRIES, max_size=2),
+    config=_CONFIG,
+    edits=st.dictionaries(_KEYS, _VALUES, max_size=1),
+)
+def test_anything_else_is_a_checkpoint_error_or_whole_matrices(
+    base: Shapes, changes: Shapes, config: dict[str, Any] | None, edits: dict[str, Any]
+) -> None:
+    try:
+        encoded = encode(table({**base, **changes}), None if config is None else {**config, **edits}, WHERE)
+    except CheckpointError as error:
+        assert error.code in errors.ALL_CODES  # noqa: PT017 (most examples raise it, some rightly do not)
+        return
+    assert describe(encoded.values())
+    for matrix in encoded.values():
+        assert matrix.rows * matrix.columns >= 0

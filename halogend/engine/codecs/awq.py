@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from halogend.checkpoint.stored import Awq
-from halogend.engine.codecs.packed import chunks, scale_groups, take_matrix
+from halogend.engine.codecs.packed import fill_in_chunks, scale_groups, take_matrix
 from halogend.engine.codecs.source import ByteSource
 
 _SHIFTS = (0, 16, 4, 20, 8, 24, 12, 28)  # of rows 0 to 7
@@ -23,21 +23,27 @@ def decode_awq(encoded: Awq, first: int, out: Tensor, source: ByteSource) -> Non
     """Rows `first` on into `out` [count, columns]; `first` need not begin an int32."""
     words = take_matrix(source, encoded.qweight)
     zero_words = None if encoded.qzeros is None else take_matrix(source, encoded.qzeros)
-    scales = take_matrix(source, encoded.scales)
-    for start, stop in chunks(len(out), encoded.columns):
+    all_scales = take_matrix(source, encoded.scales)
+
+    def fill(values: Tensor, start: int, stop: int) -> None:
         begin, end = first + start, first + stop
-        values = _codes(words, begin, end)
-        some_scales = scales[:, begin:end].t().float().contiguous()
-        zeros = torch.full_like(some_scales, _SIGNED_ZERO) if zero_words is None else _codes(zero_words, begin, end)
-        scale_groups(values, zeros, some_scales, encoded.group)
-        out[start:stop] = values
+        scales = all_scales[:, begin:end].t().float().contiguous()
+        zeros = torch.full_like(scales, _SIGNED_ZERO)
+        if zero_words is not None:
+            _unpack(zero_words, begin, zeros)
+        _unpack(words, begin, values)
+        scale_groups(values, zeros, scales, encoded.group)
+
+    fill_in_chunks(out, fill)
 
 
-def _codes(words: Tensor, begin: int, end: int) -> Tensor:
-    """Codes of rows [begin, end) of `words` [width, rows / 8], float32 [end - begin, width]."""
-    lowest = begin // 8
-    eights = words[:, lowest : -(-end // 8)].t().contiguous()
-    codes = torch.empty(len(eights), 8, eights.shape[1])
+def _unpack(words: Tensor, begin: int, codes: Tensor) -> None:
+    """The codes of rows `begin` on of `words` [width, rows / 8] into `codes` [count, width]."""
+    count, lowest = len(codes), begin // 8
+    eights = words[:, lowest : -(-(begin + count) // 8)].t().contiguous()
     for row, shift in enumerate(_SHIFTS):
-        codes[:, row] = (eights >> shift) & 0x0F
-    return codes.flatten(0, 1)[begin - 8 * lowest : end - 8 * lowest]
+        at = (row - begin) % 8  # the first of the rows that lie at this place of their words
+        some = eights[(begin + at) // 8 - lowest :] >> shift
+        some &= 0x0F
+        here = codes[at::8]
+        here.copy_(some[: len(here)])

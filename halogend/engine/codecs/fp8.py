@@ -12,7 +12,7 @@ from torch import Tensor
 from halogend.checkpoint.gguf_types import GgmlType
 from halogend.checkpoint.plain_types import PlainType
 from halogend.checkpoint.stored import Fp8
-from halogend.engine.codecs.packed import chunks, scale_groups, take_matrix
+from halogend.engine.codecs.packed import fill_in_chunks, scale_groups, take_matrix
 from halogend.engine.codecs.source import ByteSource
 
 _TYPES: dict[GgmlType | PlainType, torch.dtype] = {
@@ -26,13 +26,15 @@ def decode_fp8(encoded: Fp8, first: int, out: Tensor, source: ByteSource) -> Non
     columns = encoded.columns
     scales = take_matrix(source, encoded.scale).float()
     numbers = torch.arange(256, dtype=torch.uint8).view(_TYPES[encoded.weight.type]).float()
-    for start, stop in chunks(len(out), columns):
+
+    def fill(values: Tensor, start: int, stop: int) -> None:
         raw = source.take(encoded.weight, (first + start) * columns, (stop - start) * columns)
-        values = numbers.index_select(0, raw.int()).view(-1, columns)
+        torch.index_select(numbers, 0, raw.int(), out=values.view(-1))
         if encoded.block is None:
             values.mul_(scales)
         else:
             block_rows, block_columns = encoded.block
             rows = torch.arange(first + start, first + stop) // block_rows
             scale_groups(values, None, scales.index_select(0, rows), block_columns)
-        out[start:stop] = values
+
+    fill_in_chunks(out, fill)

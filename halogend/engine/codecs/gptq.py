@@ -9,50 +9,38 @@ one, and its writers treat a zero point of 0 differently:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from halogend.checkpoint.errors import INDEX_INVALID, CheckpointError
 from halogend.checkpoint.stored import Gptq
-from halogend.engine.codecs.packed import chunks, nibbles, scale_groups, take_matrix
+from halogend.engine.codecs.packed import fill_in_chunks, nibbles, scale_groups, take_matrix
 from halogend.engine.codecs.source import ByteSource
 
 _ONE_EACH = 0x11111111
 
 
-@dataclass(frozen=True, slots=True)
-class _Matrix:
-    """`words` int32 [columns / 8, rows], `zero_words` int32 [groups, rows / 8], `scales` [groups, rows];
-    `groups` int64 [columns] is each column's group, None where they follow each other."""
-
-    words: Tensor
-    zero_words: Tensor
-    scales: Tensor
-    groups: Tensor | None
-
-
 def decode_gptq(encoded: Gptq, first: int, out: Tensor, source: ByteSource) -> None:
     """Rows `first` on into `out` [count, columns]. Raises CheckpointError for a group index that is
     out of range."""
-    matrix = _Matrix(
-        take_matrix(source, encoded.qweight),
-        take_matrix(source, encoded.qzeros),
-        take_matrix(source, encoded.scales),
-        _column_groups(encoded, source),
-    )
-    for start, stop in chunks(len(out), encoded.columns):
+    words = take_matrix(source, encoded.qweight)
+    zero_words = take_matrix(source, encoded.qzeros)
+    all_scales = take_matrix(source, encoded.scales)
+    groups = _column_groups(encoded, source)
+    gathered = torch.empty(0)
+
+    def fill(values: Tensor, start: int, stop: int) -> None:
         begin, end = first + start, first + stop
-        values = nibbles(matrix.words[:, begin:end].t().contiguous()).float()
-        zeros = _zero_points(encoded, matrix.zero_words, begin, end)
-        scales = matrix.scales[:, begin:end].t().float().contiguous()
-        if matrix.groups is None:
+        values.copy_(nibbles(words[:, begin:end].t().contiguous()))
+        zeros = _zero_points(encoded, zero_words, begin, end)
+        scales = all_scales[:, begin:end].t().float().contiguous()
+        if groups is None:
             scale_groups(values, zeros, scales, encoded.group)
         else:
-            values.sub_(zeros.index_select(1, matrix.groups))
-            values.mul_(scales.index_select(1, matrix.groups))
-        out[start:stop] = values
+            values.sub_(torch.index_select(zeros, 1, groups, out=gathered.resize_(values.shape)))
+            values.mul_(torch.index_select(scales, 1, groups, out=gathered))
+
+    fill_in_chunks(out, fill)
 
 
 def _zero_points(encoded: Gptq, words: Tensor, begin: int, end: int) -> Tensor:

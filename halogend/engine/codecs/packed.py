@@ -1,8 +1,11 @@
-"""What the codecs share: chunks (a few MiB of scratch each), views of bytes, four-bit codes, and groups of columns."""
+"""What the codecs share: work in chunks, views of bytes, four-bit codes, groups of columns.
+
+Buffers are used again from chunk to chunk: fresh memory costs more in page faults than the arithmetic.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -12,7 +15,7 @@ from halogend.checkpoint.plain_types import PlainType
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.codecs.source import ByteSource
 
-CHUNK_ELEMENTS = 1 << 18  # what is computed at once stays in the caches
+CHUNK_ELEMENTS = 1 << 19  # computed at once: 2 MiB of float32, and a few more of what leads to it
 _TORCH_TYPES: dict[GgmlType | PlainType, torch.dtype] = {
     PlainType.F32: torch.float32,
     PlainType.F16: torch.float16,
@@ -21,11 +24,18 @@ _TORCH_TYPES: dict[GgmlType | PlainType, torch.dtype] = {
 }
 
 
-def chunks(count: int, columns: int) -> Iterator[tuple[int, int]]:
-    """[start, stop) of pieces of `count` rows with about CHUNK_ELEMENTS each."""
+def fill_in_chunks(out: Tensor, fill: Callable[[Tensor, int, int], None]) -> None:
+    """Calls `fill(values, start, stop)` for pieces of about CHUNK_ELEMENTS: it writes rows `start` to
+    `stop - 1` of `out` into `values`, float32 [stop - start, columns], which may hold anything before."""
+    count, columns = out.shape
     step = max(1, CHUNK_ELEMENTS // columns)
+    room = None if out.dtype == torch.float32 else torch.empty(min(step, count), columns)
     for start in range(0, count, step):
-        yield start, min(start + step, count)
+        piece = out[start : start + step]
+        values = piece if room is None else room[: len(piece)]
+        fill(values, start, start + len(piece))
+        if room is not None:
+            piece.copy_(values)
 
 
 def aligned(raw: Tensor, unit: int) -> Tensor:
