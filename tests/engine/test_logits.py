@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from halogen_kernels import reference as reference_kernels
-from support.engine_driver import load_engine, spread
+from support.engine_logits import largest_error
 from support.tiny_models import TinyModel, tiny_gemma3, tiny_llama
-
-from halogend.sched.step import StepItem, StepPlan
 
 TOLERANCE = 2e-5  # of the largest logit, in float32
 MAKERS: dict[str, Callable[[Path], TinyModel]] = {
@@ -23,35 +18,6 @@ MAKERS: dict[str, Callable[[Path], TinyModel]] = {
     "llama-q8_0": lambda path: tiny_llama(path, seed=13, kind="Q8_0"),
     "gemma3": lambda path: tiny_gemma3(path, seed=14, window=9),
 }
-
-
-def engine_logits(path: Path, tokens: list[int], **changes: Any) -> torch.Tensor:
-    """Logits of the last 12 positions: 30 in chunks of 10, then one by one."""
-    engine = load_engine(path, **changes)
-    runner = engine.runner
-    slots = torch.zeros(1, dtype=torch.int64)
-    blocks = spread(engine, [9, 3, 5, 2])
-    rows = []
-    cuts = [0, 10, 20, 30, *range(31, len(tokens) + 1)]
-    for number, (start, end) in enumerate(itertools.pairwise(cuts)):
-        item = StepItem(7, 0, start, tuple(tokens[start:end]), from_slot=False, blocks=blocks, samples=True)
-        rows.append(runner.forward(StepPlan(number, (item,)), slots))
-    return torch.cat(rows)[2:]
-
-
-@torch.no_grad()
-def oracle_logits(tiny: TinyModel, tokens: list[int]) -> torch.Tensor:
-    logits = tiny.reference().double()(torch.tensor([tokens])).logits[0]
-    return logits[29:]
-
-
-def largest_error(tiny: TinyModel, **changes: Any) -> float:
-    """Relative to the largest logit."""
-    tokens = torch.randint(3, tiny.vocab_size, (41,), generator=torch.Generator().manual_seed(0)).tolist()
-    expected = oracle_logits(tiny, tokens)
-    got = engine_logits(tiny.path, tokens, **changes)
-    assert got.dtype == torch.float32
-    return float((got - expected).abs().max() / expected.abs().max())
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])

@@ -14,10 +14,10 @@ from typing import Any
 
 import gguf
 import numpy as np
-from safetensors.torch import load_file
 from support.tiny_hf import TinyDir
+from support.tiny_layouts import read_state, write_dir
 from support.tiny_vocab import TinyVocab, value_type
-from torch import Tensor, stack
+from torch import Tensor, from_numpy, stack
 
 _ARCHITECTURES = {
     "llama": gguf.MODEL_ARCH.LLAMA,
@@ -57,6 +57,18 @@ def from_hf(tiny: TinyDir, path: Path, kind: str = "F32") -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def rounded(tiny: TinyDir, path: Path, kind: str) -> TinyDir:
+    """The directory whose float32 weights are those that `from_hf` leaves in a file of this kind."""
+    state = read_state(tiny.source)
+    for name, tensor in state.items():
+        if tensor.dim() > 1 and not name.endswith(".gate.weight"):
+            quantised = gguf.GGMLQuantizationType[kind]
+            packed = gguf.quants.quantize(tensor.numpy(), quantised)
+            state[name] = from_numpy(gguf.quants.dequantize(packed, quantised).copy())
+    write_dir(path, state, tiny.config, tiny.source)
+    return TinyDir(path, tiny.name, path)
 
 
 def _sizes(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
@@ -127,12 +139,11 @@ def _tensors(tiny: TinyDir, config: dict[str, Any]) -> dict[str, Tensor]:
     """By the names of transformers, experts stacked, values as GGUF files of this architecture hold them."""
     out: dict[str, Tensor] = {}
     experts: dict[str, dict[int, Tensor]] = defaultdict(dict)
-    for file in sorted(tiny.source.glob("*.safetensors")):
-        for name, tensor in load_file(file).items():
-            if found := _EXPERT.fullmatch(name):
-                experts[_stacked_name(*found.group(1, 3))][int(found[2])] = tensor
-            else:
-                out[name] = _converted(name, tensor, config)
+    for name, tensor in read_state(tiny.source).items():
+        if found := _EXPERT.fullmatch(name):
+            experts[_stacked_name(*found.group(1, 3))][int(found[2])] = tensor
+        else:
+            out[name] = _converted(name, tensor, config)
     return out | {name: stack([parts[index] for index in sorted(parts)]) for name, parts in experts.items()}
 
 

@@ -23,11 +23,14 @@ _SHARD = "150KB"
 
 @dataclass(frozen=True)
 class TinyDir:
-    """A directory in some layout; `source` is one with the same weights that transformers reads."""
+    """A directory in some layout; `source` is one with the same weights that transformers reads.
+    `stretched` tells which factors the oracle of a longrope model takes, for every length: the long
+    ones, as an engine does that serves its whole context, or the short ones."""
 
     path: Path
     name: str
     source: Path
+    stretched: bool = True
 
     @property
     def variant(self) -> Variant:
@@ -40,7 +43,7 @@ class TinyDir:
     @property
     def config(self) -> dict[str, Any]:
         """config.json of `source`."""
-        return dict(json.loads((self.source / "config.json").read_text()))
+        return read_config(self.source)
 
     @property
     def vocab_size(self) -> int:
@@ -48,8 +51,7 @@ class TinyDir:
         return int(self.config["vocab_size"])
 
     def reference(self) -> Any:
-        """In float64, eval mode, eager attention. A longrope model takes its long factors for every
-        length, as an engine does that serves its whole context."""
+        """In float64, eval mode, eager attention."""
         quiet()
         from transformers import AutoModelForCausalLM
 
@@ -57,7 +59,7 @@ class TinyDir:
             self.source, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32
         )
         if self.config.get("rope_parameters", {}).get("rope_type") == "longrope":
-            _always_long(model)
+            _fix_factors(model, stretched=self.stretched)
         return model.double().eval()
 
 
@@ -84,6 +86,10 @@ def make(name: str, path: Path, *, seed: int = 0, **overrides: Any) -> TinyDir:
     model.save_pretrained(path, max_shard_size=_SHARD)
     write_tokenizer(path, vocab)
     return TinyDir(path, name, path)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "config.json").read_text()))
 
 
 def vocabulary(variant: Variant) -> TinyVocab:
@@ -113,13 +119,16 @@ def _random(name: str, like: Tensor, generator: torch.Generator, *, gemma: bool)
     return drawn * 1.6 * like.shape[-1] ** -0.5
 
 
-def _always_long(model: Any) -> None:
+def _fix_factors(model: Any, *, stretched: bool) -> None:
+    """transformers changes over when a sequence grows past the original length, keys in its cache or not."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     rotary = model.model.rotary_emb
     original = rotary.config.rope_parameters["original_max_position_embeddings"]
-    factors, _ = ROPE_INIT_FUNCTIONS["longrope"](rotary.config, "cpu", seq_len=original + 1)
+    length = original + 1 if stretched else original
+    factors, _ = ROPE_INIT_FUNCTIONS["longrope"](rotary.config, "cpu", seq_len=length)
     rotary.original_inv_freq.copy_(factors)
+    rotary.long_inv_freq = factors
 
 
 def quiet() -> None:
