@@ -15,7 +15,8 @@ from halogend.checkpoint.parameters import RopeKind
 from halogend.checkpoint.rope import Rope
 
 _MAX_JSON_BYTES = 64 << 20
-_KEYS = {
+# Of several spellings that are in use, the usual one comes first.
+_KEYS: Mapping[str, str | tuple[str, ...]] = {
     "layers": "num_hidden_layers",
     "hidden": "hidden_size",
     "heads": "num_attention_heads",
@@ -37,7 +38,7 @@ _KEYS = {
     "qkv_bias": "attention_bias",
     "output_bias": "attention_bias",
     "mlp_bias": "mlp_bias",
-    "experts": "num_experts",
+    "experts": ("num_experts", "num_local_experts"),
     "experts_used": "num_experts_per_tok",
     "expert_ffn": "moe_intermediate_size",
     "experts_normalised": "norm_topk_prob",
@@ -151,7 +152,9 @@ class HfParameters:
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, f"{self.path}: key {self._key(name)!r} {what}")
 
     def _key(self, name: str) -> str:
-        return self.renamed.get(name) or _KEYS[name]
+        known = self.renamed.get(name) or _KEYS[name]
+        spellings = (known,) if isinstance(known, str) else known
+        return next((key for key in spellings if self.config.get(key) is not None), spellings[0])
 
     def _integer(self, key: str, default: int | None, least: int, most: int) -> int:
         if default is not None and self.config.get(key) is None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from halogend.checkpoint.checkpoint import Checkpoint
+from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from halogend.checkpoint.errors import FILE_UNREADABLE, TRUNCATED, CheckpointError
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.codecs import ByteSource
@@ -30,11 +30,13 @@ _PIECE_BYTES = 8 << 20  # read at a time
 
 @contextmanager
 def open_files(checkpoint: Checkpoint, advance: Advance) -> Iterator[ByteSource]:
-    """`advance` is told the bytes taken. Raises CheckpointError at the end if a file is not what it was at
-    the beginning."""
+    """`advance` is told the bytes taken. Raises CheckpointError if the files are not those that `checkpoint`
+    describes, and at the end if one is not what it was at the beginning."""
     with ExitStack() as stack:
         descriptors = [_open(path, stack) for path in checkpoint.files]
         before = [_fingerprint(descriptor) for descriptor in descriptors]
+        if open_checkpoint(checkpoint.path).digest != checkpoint.digest:  # replaced before it was opened
+            raise _changed(checkpoint.path)
         if checkpoint.format == "gguf":
             yield ReadBytes(checkpoint.files, descriptors, advance)
         else:
@@ -43,7 +45,11 @@ def open_files(checkpoint: Checkpoint, advance: Advance) -> Iterator[ByteSource]
             yield source
         for path, descriptor, print_ in zip(checkpoint.files, descriptors, before, strict=True):
             if _fingerprint(descriptor) != print_:
-                raise CheckpointError(FILE_UNREADABLE, f"{path}: changed while it was loaded; load it again")
+                raise _changed(path)
+
+
+def _changed(path: Path) -> CheckpointError:
+    return CheckpointError(FILE_UNREADABLE, f"{path}: changed while it was loaded; load it again")
 
 
 def _open(path: Path, stack: ExitStack) -> int:
@@ -62,9 +68,8 @@ def _fingerprint(descriptor: int) -> tuple[int, int]:
 
 @dataclass
 class _Buffers(threading.local):
-    """Each loading thread's own, by tensor name; only the last tensor's is kept."""
+    """Each loading thread's own; it grows to the largest piece."""
 
-    name: str = ""
     buffer: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
 
 

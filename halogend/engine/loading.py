@@ -50,8 +50,8 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     started = time.monotonic()
     checkpoint = open_checkpoint(spec.path, spec.load_format)
     arithmetic = Arithmetic.of(spec)
-    progress.begin("loading", read_bytes(checkpoint))
     with open_files(checkpoint, progress.advance) as files:
+        progress.begin("loading", read_bytes(checkpoint))
         source = WeightSource(checkpoint, files, arithmetic.packing)
         model, weights_bytes = _load_model(checkpoint, arithmetic, source, spec)
     cache, block_count = _make_cache(spec, checkpoint.geometry, model.groups)

@@ -11,10 +11,13 @@ import pytest
 from support.gguf_files import bpe_tokenizer, llama_sizes, llama_tensors, write_gguf
 
 from halogend.checkpoint import errors
+from halogend.checkpoint.checkpoint import open_checkpoint
 from halogend.checkpoint.errors import CheckpointError
-from halogend.checkpoint.geometry import Geometry, read_geometry
+from halogend.checkpoint.families import BY_GGUF
+from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.gguf import GgufHeader, read_header
-from halogend.checkpoint.inventory import check_tensors
+from halogend.checkpoint.gguf_parameters import GgufParameters
+from halogend.checkpoint.sizes import weight_bytes
 
 VOCAB = 48
 Make = Callable[..., GgufHeader]
@@ -56,32 +59,35 @@ def gemma3(tmp_path: Path) -> Make:
     return make
 
 
+def read_geometry(header: GgufHeader) -> Geometry:
+    return BY_GGUF[header.architecture].read(GgufParameters(header))
+
+
 def refusal(header: GgufHeader) -> CheckpointError:
     with pytest.raises(CheckpointError) as caught:
-        check_tensors(header, read_geometry(header))
+        open_checkpoint(header.path)
     return caught.value
 
 
 def test_llama(llama: Make):
-    header = llama()
-    g = read_geometry(header)
-    check_tensors(header, g)
+    checkpoint = open_checkpoint(llama().path)
+    g = checkpoint.geometry
     assert (g.layers, g.hidden, g.heads, g.kv_heads, g.head_dim, g.ffn, g.vocab) == (2, 32, 4, 2, 8, 64, VOCAB)
     assert g.tied_embeddings
-    assert g.global_layers == (True, True)
-    assert g.sliding_window is None
+    assert g.windows == (None, None)
     assert (g.activation, g.qk_norm, g.embedding_scale) == ("silu", False, 1.0)
     assert g.query_scale == 8**-0.5
-    assert g.kv_bytes_per_token(2) == 2 * 2 * 2 * 8 * 2
-    assert g.weight_count == sum(value.size for value in llama_tensors(VOCAB).values())
-    assert g.weight_bytes(4) == 4 * g.weight_count + g.table_bytes
-    assert g.table_bytes == 4 * VOCAB * g.hidden  # F32
+    matrices = sum(value.size for value in llama_tensors(VOCAB).values() if value.ndim > 1)
+    table = 4 * VOCAB * g.hidden  # F32, beside the output matrix
+    assert weight_bytes(checkpoint, "fp32", "fp32") == 4 * matrices + table
+    assert weight_bytes(checkpoint, "bf16", "bf16") == 2 * matrices + table
 
 
 def test_gemma3(gemma3: Make):
     g = read_geometry(gemma3())
-    assert g.global_layers == tuple(index == 5 for index in range(8))
-    assert (g.sliding_window, g.rope_base_global, g.rope_base_local) == (32, 1e6, 1e4)
+    assert g.windows == tuple(None if index == 5 else 32 for index in range(8))
+    assert g.rope_of == tuple(int(index != 5) for index in range(8))
+    assert [rope.frequencies[1] for rope in g.ropes] == [1e6 ** (-1 / 8), 1e4 ** (-1 / 8)]
     assert (g.activation, g.qk_norm) == ("gelu_tanh", True)
     assert (g.query_scale, g.embedding_scale) == (0.25, 32**0.5)
 
@@ -92,20 +98,25 @@ def test_the_query_scale_of_the_largest_gemma3_is_by_its_width(gemma3: Make):
 
 def test_linear_rope_scaling(gemma3: Make, llama: Make):
     scaled = {"rope__scaling__type": "linear", "rope__scaling__factor": 8.0}
-    assert read_geometry(gemma3(**scaled)).rope_scaling_factor == 8.0
-    assert read_geometry(llama(rope__scale_linear=4.0)).rope_scaling_factor == 4.0
-    assert read_geometry(llama(rope__scaling__type="none")).rope_scaling_factor == 1.0
-    assert refusal(llama(rope__scaling__type="yarn")).code == errors.ARCHITECTURE_UNSUPPORTED
+    whole, local = read_geometry(gemma3(**scaled)).ropes
+    assert (whole.frequencies[0], local.frequencies[0]) == (1 / 8, 1.0)
+    assert read_geometry(llama(rope__scale_linear=4.0)).ropes[0].frequencies[0] == 1 / 4
+    assert read_geometry(llama(rope__scaling__type="none")).ropes[0].frequencies[0] == 1.0
+    unknown = refusal(llama(rope__scaling__type="dynamic"))
+    assert (unknown.code, "'dynamic'" in unknown.message) == (errors.ARCHITECTURE_UNSUPPORTED, True)
 
 
 def test_an_output_matrix_and_frequency_factors(llama: Make):
     header = llama(
         add={"output.weight": np.zeros((VOCAB, 32), np.float32), "rope_freqs.weight": np.ones(4, np.float32)}
     )
-    g = read_geometry(header)
-    check_tensors(header, g)
+    g = open_checkpoint(header.path).geometry
     assert not g.tied_embeddings
-    assert g.rope_freqs
+    assert g.ropes[0].divisors == "rope_freqs"
+
+
+def test_heads_that_are_turned_in_part(llama: Make):
+    assert len(read_geometry(llama(rope__dimension_count=4)).ropes[0].frequencies) == 2
 
 
 def test_an_unsupported_architecture_is_named_with_what_is_supported(tmp_path: Path):
@@ -144,8 +155,8 @@ def test_a_key_that_is_missing_or_impossible_is_named(llama: Make, key: str, val
         ("rope__freq_base", 1e-30, errors.KEY_INVALID),
         ("attention__key_length", 7, errors.KEY_INVALID),
         ("attention__value_length", 4, errors.ARCHITECTURE_UNSUPPORTED),
-        ("rope__dimension_count", 4, errors.ARCHITECTURE_UNSUPPORTED),
-        ("expert_count", 8, errors.ARCHITECTURE_UNSUPPORTED),
+        ("rope__dimension_count", 10, errors.KEY_INVALID),
+        ("rope__dimension_count", 5, errors.KEY_INVALID),
     ],
 )
 def test_values_that_contradict_each_other_or_ask_for_more(llama: Make, key: str, value: object, code: str):
@@ -175,16 +186,25 @@ def test_a_tensor_of_a_type_that_nobody_decodes_is_named(tmp_path: Path, name: s
     assert "I32" in error.message
 
 
-def test_capped_logits_are_refused(gemma3: Make):
-    assert "final_logit_softcapping" in refusal(gemma3(final_logit_softcapping=30.0)).message
+def test_capped_logits(gemma3: Make):
+    assert read_geometry(gemma3(final_logit_softcapping=30.0)).logits_softcap == 30.0
+    assert read_geometry(gemma3(final_logit_softcapping=0.0)).logits_softcap == 0.0
+    assert "final_logit_softcapping" in refusal(gemma3(final_logit_softcapping=-1.0)).message
+
+
+def test_a_vector_of_blocks_is_named(tmp_path: Path):
+    tensors = llama_tensors(VOCAB)
+    path = write_gguf(tmp_path / "m.gguf", llama_sizes(), tensors, kinds={"blk.0.attn_norm.weight": "Q8_0"})
+    error = refusal(read_header(path))
+    assert (error.code, "blk.0.attn_norm.weight" in error.message) == (errors.TYPE_UNSUPPORTED, True)
 
 
 def test_missing_surplus_and_misshapen_tensors_are_named(llama: Make):
     missing = refusal(llama(drop="blk.1.attn_k.weight"))
     assert (missing.code, "blk.1.attn_k.weight" in missing.message) == (errors.TENSOR_MISSING, True)
     assert refusal(llama(drop="token_embd.weight")).code == errors.TENSOR_MISSING
-    surplus = refusal(llama(add={"blk.0.attn_q.bias": np.zeros(32, np.float32)}))
-    assert (surplus.code, "blk.0.attn_q.bias" in surplus.message) == (errors.TENSOR_MISMATCH, True)
+    surplus = refusal(llama(add={"blk.0.ffn_up.bias": np.zeros(64, np.float32)}))
+    assert (surplus.code, "blk.0.ffn_up.bias" in surplus.message) == (errors.TENSOR_MISMATCH, True)
     misshapen = refusal(llama(feed_forward_length=65))
     assert (misshapen.code, "ffn_gate" in misshapen.message) == (errors.TENSOR_MISMATCH, True)
 
@@ -193,7 +213,7 @@ def test_an_embedding_with_fewer_rows_than_there_are_tokens(tmp_path: Path):
     metadata = {**llama_sizes(), **bpe_tokenizer()}
     check = [read_header(write_gguf(tmp_path / f"{rows}", metadata, llama_tensors(rows))) for rows in (272, 300, 271)]
     for header in check[:2]:
-        check_tensors(header, read_geometry(header))
+        open_checkpoint(header.path)
     error = refusal(check[2])
     assert error.code == errors.TENSOR_MISMATCH
     assert "271 rows for the 272 tokens" in error.message
@@ -201,9 +221,8 @@ def test_an_embedding_with_fewer_rows_than_there_are_tokens(tmp_path: Path):
 
 @pytest.mark.models
 def test_the_real_models(smollm2: Path, gemma: Path):
-    for path in (smollm2, gemma):
-        header = read_header(path)
-        check_tensors(header, read_geometry(header))
-    small: Geometry = read_geometry(read_header(smollm2))
-    assert (small.layers, small.hidden, small.heads, small.kv_heads, small.head_dim) == (30, 576, 9, 3, 64)
-    assert small.weight_count == 134_515_008
+    open_checkpoint(gemma)
+    small = open_checkpoint(smollm2)
+    g = small.geometry
+    assert (g.layers, g.hidden, g.heads, g.kv_heads, g.head_dim) == (30, 576, 9, 3, 64)
+    assert sum(weight.rows * weight.columns for weight in small.weights.values()) == 134_515_008

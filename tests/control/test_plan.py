@@ -92,6 +92,7 @@ OTHER_VALUE = {
     "models[].warmup.prompt": "Hi",
     "models[].reload.strategy": "overlap",
     "models[].reload.drain_timeout_s": 7.0,
+    "models[].engine_version": "0.15.2",
 }
 ONE_VALUE_ONLY = {"models[].exec_mode", "models[].load.verify"}
 FIELDS = {field.path: field for field in leaf_fields(schema.Document) if field.path.startswith("models[]")}

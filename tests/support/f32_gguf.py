@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from halogend.checkpoint import gguf
 from halogend.checkpoint.cursor import Cursor, open_regular
 from halogend.checkpoint.gguf import GgufHeader, read_header
+from halogend.checkpoint.gguf_metadata import read_metadata
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.dequant import dequantise
 
@@ -49,11 +49,11 @@ def _metadata_span(source: Path) -> tuple[int, int, int]:
     """Where the metadata's keys begin and end in the file, and how many they are."""
     with open_regular(source) as file:
         cursor = Cursor(file, source)
-        gguf._read_version(cursor)
+        cursor.skip(8, "the version")
         cursor.u64("the tensor count")
         count = cursor.u64("the metadata count")
         start = cursor.position
-        gguf._read_metadata(cursor, count)
+        read_metadata(cursor, count)
         return start, cursor.position, count
 
 

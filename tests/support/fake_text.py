@@ -43,6 +43,7 @@ def spec_of(model: str) -> GenerationSpec:
         path="m.gguf",
         load_format="auto",
         precision="fp32",
+        compute_dtype="fp32",
         kv_cache_dtype="fp32",
         flash_attention=True,
         backend="cpu",

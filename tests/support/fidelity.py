@@ -108,10 +108,9 @@ def sequences(model: Path) -> list[list[int]]:
 
 
 def vocab_size(model: Path) -> int:
-    from halogend.checkpoint.geometry import read_geometry
-    from halogend.checkpoint.gguf import read_header
+    from halogend.checkpoint.checkpoint import open_checkpoint
 
-    return read_geometry(read_header(model)).vocab
+    return open_checkpoint(model).geometry.vocab
 
 
 def score_engine(score: Score, model: Path, precision: str, tokens: list[int], exact: torch.Tensor) -> None:

@@ -90,6 +90,7 @@ def dense(p: Parameters, name: str, *, tied: bool = False, base: float = 10_000.
     hidden = p.integer("hidden")
     heads = p.integer("heads", most=65536)
     layers = p.integer("layers", most=4096)
+    kv_heads = _kv_heads(p, heads)
     head_dim = traits.pop("head_dim", None) or read_head_dim(p, hidden, heads)
     stated = p.tied_embeddings
     values: dict[str, Any] = {
@@ -97,7 +98,7 @@ def dense(p: Parameters, name: str, *, tied: bool = False, base: float = 10_000.
         "layers": layers,
         "hidden": hidden,
         "heads": heads,
-        "kv_heads": _kv_heads(p, heads),
+        "kv_heads": kv_heads,
         "head_dim": head_dim,
         "ffn": p.integer("ffn"),
         "vocab": p.vocab,
@@ -136,8 +137,9 @@ def read_activation(p: Parameters, usual: str) -> Activation:
 
 
 def read_window(p: Parameters) -> int | None:
-    """Positions a layer with a window sees, itself included; None where there is none."""
-    return p.integer("window") if p.has("window") else None
+    """Positions a layer with a window sees, itself included; None where there is none, which GGUF files
+    may write as 0."""
+    return p.integer("window", 0, least=0 if p.is_gguf else 1) or None
 
 
 def layer_windows(p: Parameters, layers: int, slides: Callable[[int], bool]) -> tuple[int | None, ...]:
