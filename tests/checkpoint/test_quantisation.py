@@ -134,6 +134,11 @@ def test_one_group_for_all_columns() -> None:
     assert isinstance(gptq, Gptq)
     assert isinstance(awq, Awq)
     assert gptq.group == awq.group == 256
+    alone = encode(
+        table({**without(GPTQ_PARTS, "q.g_idx"), **one}), {**GPTQ, "group_size": -1, "desc_act": True}, WHERE
+    )["q.weight"]
+    assert isinstance(alone, Gptq)
+    assert alone.g_idx is None
 
 
 def test_a_last_group_of_gptq_may_be_shorter() -> None:
