@@ -6,6 +6,7 @@ as something else, and wrong numbers look like a bad model, not like an error.
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -38,17 +39,19 @@ _FP8_OTHERS = (".input_scale", ".activation_scale", ".k_scale", ".v_scale")  # o
 _QUANTISED = (*_INT4_PARTS, ".weight_scale", "_scale_inv", ".weight_packed", ".biases", ".absmax", ".quant_map")
 
 
-def encode(tensors: Mapping[str, TensorInfo], config: Mapping[str, Any] | None, path: Path) -> dict[str, Encoded]:
+def encode(tensors: Mapping[str, TensorInfo], config: object, path: Path) -> dict[str, Encoded]:
     """Each stored matrix by the name that it has unquantised ("model.layers.0.mlp.up_proj.weight").
 
     `config` is config.json's section `quantization_config`, None where it has none; `path` is what
     messages begin with. Raises CheckpointError naming the tensor or key.
     """
+    if config is not None and not isinstance(config, dict):
+        raise CheckpointError(KEY_INVALID, f"{path}: key {SECTION!r} is {reprlib.repr(config)}, no JSON object")
     return _Encoder(tensors, path, config).encode()
 
 
 def describe(encoded: Iterable[Encoded]) -> str:
-    """In a few words what most quantised bytes are, else what most bytes are: "awq int4 g128", "bf16"."""
+    """In a few words what most quantised bytes are, else the type of most bytes: "awq int4 g128", "BF16"."""
     weights: Counter[str] = Counter()
     plain: Counter[str] = Counter()
     for matrix in encoded:
@@ -61,7 +64,7 @@ def describe(encoded: Iterable[Encoded]) -> str:
 def _describe_one(matrix: Encoded) -> str:
     match matrix:
         case Plain():
-            return matrix.tensor.type.name.lower()
+            return matrix.tensor.type.name
         case Fp8():
             block = "per tensor" if matrix.block is None else "{}x{}".format(*matrix.block)
             return f"fp8 {matrix.weight.type.name[3:].lower()} {block}"

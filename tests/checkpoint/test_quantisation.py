@@ -213,6 +213,12 @@ def test_a_configuration_that_is_not_read_is_refused_by_key(case: str) -> None:
     assert says in error.message
 
 
+@pytest.mark.parametrize("section", [[], "awq", 4, False])
+def test_a_section_that_is_no_object_is_refused(section: Any) -> None:
+    error = refusal(NORM, section)
+    assert (error.code, "'quantization_config' is" in error.message) == (errors.KEY_INVALID, True)
+
+
 def test_modules_that_gptq_leaves_alone_are_plain() -> None:
     shapes = {**GPTQ_PARTS, "lm_head.weight": ("F16", (7, 9))}
     encoded = encode(table(shapes), {**GPTQ, "dynamic": {"-:lm_head": {}}}, WHERE)
@@ -346,7 +352,7 @@ def test_tensors_that_contradict_the_configuration_are_refused_by_name(case: str
         (GPTQ_PARTS, GPTQ, "gptq int4 g128"),
         (FP8_PARTS, FP8, "fp8 e4m3 128x128"),
         (ONE_SCALE, PER_TENSOR, "fp8 e5m2 per tensor"),
-        ({"w.weight": ("BF16", (64, 64)), "norm.weight": ("F32", (64,))}, None, "bf16"),
+        ({"w.weight": ("BF16", (64, 64)), "norm.weight": ("F32", (64,))}, None, "BF16"),
         ({}, None, "nothing"),
     ],
 )
@@ -358,7 +364,7 @@ def test_a_checkpoint_in_a_few_words(shapes: Shapes, config: dict[str, Any] | No
 def test_one_group_a_row_and_ggml_in_a_few_words() -> None:
     one: Shapes = {**AWQ_PARTS, "q.qzeros": ("I32", (1, 8)), "q.scales": ("F16", (1, 64))}
     assert describe(encode(table(one), {**AWQ, "group_size": -1}, WHERE).values()) == "awq int4 one group a row"
-    assert describe([Plain(TensorInfo("w", (4, 256), GgmlType.Q4_K, 0, 576))]) == "q4_k"
+    assert describe([Plain(TensorInfo("w", (4, 256), GgmlType.Q4_K, 0, 576))]) == "Q4_K"
 
 
 _SIZES = st.lists(st.sampled_from([0, 1, 2, 8, 32, 64, 256, 1 << 40]), max_size=3).map(tuple)
