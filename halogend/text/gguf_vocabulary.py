@@ -45,6 +45,7 @@ def read_vocabulary(header: GgufHeader) -> Vocabulary:
         unknown_id=_special_id(header, "unknown", tokens),
         add_bos=keys.flag(header, "tokenizer.ggml.add_bos_token", default=adds_bos),
         add_eos=keys.flag(header, "tokenizer.ggml.add_eos_token", default=False),
+        strips_right=_strips_right(header, tokens, types),
         add_space_prefix=keys.flag(header, "tokenizer.ggml.add_space_prefix", default=kind == "spm"),
     )
 
@@ -74,6 +75,19 @@ def _cutting(header: GgufHeader) -> Cutting:
 def _halves(merge: str) -> tuple[str, str]:
     left, _, right = merge.partition(" ")
     return left, right
+
+
+def _strips_right(header: GgufHeader, tokens: tuple[str, ...], types: tuple[TokenType, ...]) -> frozenset[int]:
+    """The file cannot say it, so llama.cpp goes by the model's name: Phi-3's special tokens do."""
+    name = header.metadata.get("general.name", "")
+    if not isinstance(name, str) or not any(each in name.lower() for each in ("phi-3", "phi3")):
+        return frozenset()
+    special = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+    return frozenset(
+        index
+        for index, (text, kind) in enumerate(zip(tokens, types, strict=True))
+        if text == "</s>" or (kind in special and text not in ("<unk>", "<s>", "<|endoftext|>"))
+    )
 
 
 def _special_id(header: GgufHeader, name: str, tokens: tuple[str, ...]) -> int | None:

@@ -18,6 +18,8 @@ from halogend.text.lexicon import Lexicon, Part
 from halogend.text.pretokenize import Cutting
 from halogend.text.vocabulary import TokenType, Vocabulary
 
+_SPACES = " \t\n\v\f\r"
+
 
 class CutEncoder:
     """Implements `lexicon.Encoder`."""
@@ -26,6 +28,8 @@ class CutEncoder:
         """Takes a second or so of CPU for a large vocabulary. The package raises bare Exception for a
         merge that it cannot use, ValueError is raised for what is no byte token."""
         self._control = ControlTokens(vocabulary.control)
+        self._strips_right = vocabulary.strips_right
+        self._normalise = vocabulary.normalise
         cutting = vocabulary.cutting
         self._engine = _build_spm(vocabulary) if cutting is None else _build_bpe(vocabulary, cutting)
 
@@ -34,12 +38,16 @@ class CutEncoder:
 
     def encode_parts(self, parts: Sequence[Part], whole: str | None) -> list[int]:
         ids: list[int] = []
-        for part in parts:
+        for index, part in enumerate(parts):
             if isinstance(part, int):
                 ids.append(part)
-            elif part:
+                continue
+            text = part.lstrip(_SPACES) if index and parts[index - 1] in self._strips_right else part
+            if self._normalise is not None:
+                text = self._normalise(text)
+            if text:
                 # The batch call, unlike the single one, lets other threads run meanwhile.
-                ids.extend(self._engine.encode_batch_fast([part], add_special_tokens=False)[0].ids)
+                ids.extend(self._engine.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         return ids
 
 
@@ -51,7 +59,7 @@ def lexicon_of(vocabulary: Vocabulary, *, chat_prefix: bool) -> Lexicon:
     return Lexicon(
         tokens=vocabulary.tokens,
         pieces=tuple(
-            _piece(text, kind, is_byte_level=vocabulary.cutting is not None)
+            _piece(text, kind, is_byte_level=vocabulary.cutting is not None, keeps_spaces=vocabulary.normalise is None)
             for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
         ),
         control=vocabulary.control,
@@ -61,15 +69,16 @@ def lexicon_of(vocabulary: Vocabulary, *, chat_prefix: bool) -> Lexicon:
         suffix=eos,
         chat_prefix=chat_prefix,
         longest_bytes=_longest_bytes(vocabulary),
+        absorbs_spaces=bool(vocabulary.strips_right) or vocabulary.drops_spaces,
     )
 
 
-def _piece(text: str, kind: TokenType, *, is_byte_level: bool) -> bytes:
+def _piece(text: str, kind: TokenType, *, is_byte_level: bool, keeps_spaces: bool) -> bytes:
     match kind:
         case TokenType.NORMAL:
             return pieces.byte_level(text) if is_byte_level else pieces.spaced(text)
         case TokenType.USER_DEFINED:
-            return text.encode()
+            return text.encode() if keeps_spaces else pieces.spaced(text)
         case TokenType.BYTE:
             return bytes([pieces.byte_of(text)])
         case _:
@@ -79,9 +88,7 @@ def _piece(text: str, kind: TokenType, *, is_byte_level: bool) -> bytes:
 def _longest_bytes(vocabulary: Vocabulary) -> int:
     """Never less than a token covers: in its own spelling a token is longer than what it stands for."""
     covers_all_bytes = vocabulary.cutting is not None or vocabulary.types.count(TokenType.BYTE) == 256
-    if not covers_all_bytes or vocabulary.collapse_spaces or vocabulary.charsmap:
-        return 0
-    return max(len(text.encode()) for text in vocabulary.tokens)
+    return max(len(text.encode()) for text in vocabulary.tokens) if covers_all_bytes else 0
 
 
 def _build_bpe(vocabulary: Vocabulary, cutting: Cutting) -> tokenizers.Tokenizer:
@@ -113,14 +120,11 @@ def _build_spm(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
             fuse_unk=True,
         )
     )
-    steps: list[normalizers.Normalizer] = []
-    if vocabulary.charsmap:
-        steps.append(normalizers.Precompiled(vocabulary.charsmap))
-    if vocabulary.collapse_spaces:
-        steps += [normalizers.Replace(tokenizers.Regex("^ +| +$|(?<= ) +"), "")]
-    if vocabulary.add_space_prefix:
-        steps.append(normalizers.Prepend(pieces.SPACE))
-    engine.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", pieces.SPACE)])
+    if vocabulary.normalise is None:
+        steps: list[normalizers.Normalizer] = [normalizers.Replace(" ", pieces.SPACE)]
+        if vocabulary.add_space_prefix:
+            steps.insert(0, normalizers.Prepend(pieces.SPACE))
+        engine.normalizer = normalizers.Sequence(steps)
     _add_user_defined(engine, vocabulary)
     return engine
 
@@ -144,8 +148,8 @@ def _add_user_defined(engine: tokenizers.Tokenizer, vocabulary: Vocabulary) -> N
     """User-defined pieces are matched in the raw text, wherever it comes from."""
     engine.add_tokens(
         [
-            tokenizers.AddedToken(text, special=False, normalized=False)
-            for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+            tokenizers.AddedToken(text, special=False, normalized=False, rstrip=index in vocabulary.strips_right)
+            for index, (text, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True))
             if kind is TokenType.USER_DEFINED and text
         ]
     )

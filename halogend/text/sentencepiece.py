@@ -7,8 +7,9 @@ sentencepiece_model.proto.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,7 @@ _SETTINGS = {
     (_NORMALIZER, 4): "collapse_spaces",
 }
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+_SPACES = re.compile(" +")
 Value = int | bytes
 
 
@@ -57,6 +59,11 @@ def read_vocabulary(files: TextFiles) -> Vocabulary:
         raise CheckpointError(
             TOKENIZER_INVALID, f"{path}: is a sentencepiece model of the kind {kind!r}; only 'bpe' is supported"
         )
+    if trained.charsmap:
+        raise CheckpointError(
+            TOKENIZER_INVALID,
+            f"{path}: normalises characters ('precompiled_charsmap'), which is not supported; a tokenizer.json is",
+        )
     _extend(files, tokens, scores, types)
     if files.embedding_rows is not None and len(tokens) > files.embedding_rows:
         raise CheckpointError(
@@ -77,10 +84,24 @@ def read_vocabulary(files: TextFiles) -> Vocabulary:
         unknown_id=trained.unknown_id if 0 <= trained.unknown_id < len(tokens) else None,
         add_bos=files.add_bos is not False,
         add_eos=files.add_eos is True,
-        add_space_prefix=bool(trained.dummy_prefix),
-        collapse_spaces=bool(trained.collapse_spaces),
-        charsmap=trained.charsmap,
+        strips_right=frozenset(token for token, added in files.added.items() if added.flags.get("rstrip", False)),
+        drops_spaces=bool(trained.collapse_spaces),
+        normalise=_normaliser(trained),
     )
+
+
+def _normaliser(trained: _Trained) -> Callable[[str], str]:
+    """What sentencepiece does to a text before anything is looked for in it."""
+
+    def normalise(text: str) -> str:
+        if trained.collapse_spaces:
+            text = _SPACES.sub(" ", text).strip(" ")
+        if trained.dummy_prefix and text:
+            text = " " + text
+        text = text.replace(" ", pieces.SPACE)
+        return text.rstrip(pieces.SPACE) if trained.collapse_spaces else text
+
+    return normalise
 
 
 def _named(files: TextFiles, ids: dict[str, int], name: str, trained: int) -> int | None:
@@ -153,8 +174,7 @@ def _piece(path: Path, index: int, data: bytes) -> tuple[str, float, TokenType]:
         raise CheckpointError(TOKENIZER_INVALID, f"{path}: piece {index} is broken: {error}") from error
     if score != score:  # noqa: PLR0124 - only NaN differs from itself
         raise CheckpointError(TOKENIZER_INVALID, f"{path}: piece {index} has a score that is no number")
-    # These are matched in the text as it is, before spaces are exchanged.
-    return (text.replace(pieces.SPACE, " ") if kind is TokenType.USER_DEFINED else text), score, kind
+    return text, score, kind
 
 
 def _take_settings(path: Path, part: int, data: bytes, trained: _Trained) -> None:

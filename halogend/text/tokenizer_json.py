@@ -1,7 +1,7 @@
 """A tokenizer from tokenizer.json (BPE), as `transformers` makes a fast tokenizer of it.
 
-What the file says is used as it is written. Of the settings beside it, added and special tokens that
-the file lacks are added to it, and `add_bos_token` and `add_eos_token` replace its post-processor.
+What the file says is used as it is written: the settings beside it only add tokens that it lacks, and
+BOS and EOS stand where its post-processor puts them, whatever `add_bos_token` says.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def build(files: TextFiles) -> tuple[Lexicon, WholeEncoder]:
     added = engine.get_added_tokens_decoder()
     control = {token.content: index for index, token in added.items() if token.special}
     is_byte_level = _is_byte_level(path, content)
-    prefix, suffix = _surroundings(files, content, engine)
+    prefix, suffix = _surroundings(content, engine)
     size = 1 + max([*vocab.values(), *added])
     tokens, token_pieces = _by_id(size, vocab, added, is_byte_level=is_byte_level)
     lexicon = Lexicon(
@@ -200,32 +200,15 @@ def _check_ids(path: Path, content: Mapping[str, Any], files: TextFiles, engine:
             )
 
 
-def _surroundings(
-    files: TextFiles, content: Mapping[str, Any], engine: tokenizers.Tokenizer
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids that come before and after every text."""
-    if files.add_bos is None and files.add_eos is None and content.get("post_processor") is not None:
-        mask_of = engine.encode("a")
-        inside = [index for index, flag in enumerate(mask_of.special_tokens_mask) if not flag]
-        if not inside:
-            return tuple(mask_of.ids), ()
-        return tuple(mask_of.ids[: inside[0]]), tuple(mask_of.ids[inside[-1] + 1 :])
-    return (
-        _named_id(files, engine, "bos_token") if files.add_bos else (),
-        _named_id(files, engine, "eos_token") if files.add_eos else (),
-    )
-
-
-def _named_id(files: TextFiles, engine: tokenizers.Tokenizer, name: str) -> tuple[int, ...]:
-    token = files.special.get(name)
-    if token is None:
-        return ()
-    index = engine.token_to_id(token.content)
-    if index is None:
-        raise invalid(
-            files.directory / "tokenizer_config.json", name, f"is {token.content!r:.60}, which is no token of the model"
-        )
-    return (index,)
+def _surroundings(content: Mapping[str, Any], engine: tokenizers.Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that the post-processor puts before and after every text."""
+    if content.get("post_processor") is None:
+        return (), ()
+    encoding = engine.encode("a")
+    inside = [index for index, flag in enumerate(encoding.special_tokens_mask) if not flag]
+    if not inside:
+        return tuple(encoding.ids), ()
+    return tuple(encoding.ids[: inside[0]]), tuple(encoding.ids[inside[-1] + 1 :])
 
 
 def _end_ids(files: TextFiles, control: Mapping[str, int], rows: int) -> frozenset[int]:

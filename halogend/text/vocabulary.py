@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from halogend.text.pretokenize import Cutting
@@ -74,9 +74,10 @@ class Vocabulary:
     unknown_id: int | None = None
     add_bos: bool = False
     add_eos: bool = False
-    add_space_prefix: bool = False  # sentencepiece only, as are the two below
-    collapse_spaces: bool = False
-    charsmap: bytes = b""  # a precompiled normalisation
+    strips_right: frozenset[int] = frozenset()  # these take the white space that follows them
+    add_space_prefix: bool = False  # sentencepiece only, as are those below
+    drops_spaces: bool = False
+    normalise: Callable[[str], str] | None = None  # done to a text first, in place of the prefix
 
     @property
     def control(self) -> dict[str, int]:

@@ -1,0 +1,510 @@
+"""A small vocabulary for each family of models, in the shape that the family publishes: its normaliser,
+word cutting, post-processor and added tokens, trained here on the sample texts.
+
+    family = FAMILIES["qwen3"]
+    directory = write_directory(family, tmp_path)      tokenizer.json, tokenizer_config.json, config.json
+    gguf = write_family_gguf(family, tmp_path / "m.gguf")   the same vocabulary
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.gguf_files import byte_alphabet, llama_sizes, llama_tensors, write_gguf
+from support.text_samples import samples
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+_SIZE = 1200
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN = _LLAMA3.replace("{1,3}", "")
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Whole words that no merges lead to: they are tokens where merges are ignored.
+_UNREACHABLE = ("Ġligatures", "Ġtitlecase", "UMLAUTS")
+
+
+@dataclass(frozen=True)
+class Added:
+    """An added token."""
+
+    text: str
+    special: bool = True
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = False
+    single_word: bool = False
+
+    def entry(self, index: int) -> dict[str, Any]:
+        flags = {name: getattr(self, name) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+        return {"id": index, "content": self.text, **flags}
+
+
+@dataclass(frozen=True)
+class Family:
+    """`first` are the special tokens whose ids come before the vocabulary, `last` those after it.
+    `pipeline` are the parts of tokenizer.json beside the model."""
+
+    name: str
+    kind: str  # bytes | spm
+    first: tuple[Added, ...]
+    last: tuple[Added, ...]
+    pipeline: Mapping[str, Any]
+    model: Mapping[str, Any]
+    config: Mapping[str, Any]  # of tokenizer_config.json
+    model_type: str
+    gguf: Mapping[str, Any]  # of `tokenizer.ggml.`
+    template: str | None = None
+    name_in_gguf: str | None = None
+    bos: str | None = None
+    eos: str | None = None
+
+
+# --- training -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def corpus() -> tuple[str, ...]:
+    """The sample texts, and code, numbers and Chinese made up here. The same every time."""
+    rng = random.Random(7)
+    words = ["the", "of", "and", "to", "in", "that", "for", "it", "model", "token", "value", "return", "import", "self"]
+    made = [" ".join(rng.choices(words, k=30)) for _ in range(60)]
+    made += [f"def {w}_{n}(self, x):\n    return x + {n}  # {w}\n" for n, w in enumerate(words * 4)]
+    made += [str(rng.randrange(10**9)) for _ in range(60)]
+    made += ["".join(rng.choices("的一是不了人我在有他这中大来上国个到说们", k=24)) for _ in range(60)]
+    return (*samples(), *made)
+
+
+@functools.cache
+def _bytes_trained(pattern: str, digits: bool) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """(tokens, merges): the 256 bytes first."""
+    engine = Tokenizer(models.BPE())
+    steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if digits else []
+    steps.append(pre_tokenizers.Split(Regex(pattern), behavior="isolated"))
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    engine.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    trainer = trainers.BpeTrainer(vocab_size=_SIZE, initial_alphabet=byte_alphabet(), show_progress=False)
+    engine.train_from_iterator(corpus(), trainer)
+    model = json.loads(engine.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    merges = tuple((left, right) for left, right in model["merges"])
+    return (*tokens, *(word for word in _UNREACHABLE if word not in tokens)), merges
+
+
+@functools.cache
+def _spm_trained() -> tuple[str, ...]:
+    """Pieces, the best first and single characters last."""
+    engine = Tokenizer(models.BPE())
+    engine.normalizer = normalizers.Replace(" ", "▁")
+    engine.pre_tokenizer = pre_tokenizers.Split("▁", behavior="merged_with_next")
+    trainer = trainers.BpeTrainer(vocab_size=_SIZE, limit_alphabet=300, show_progress=False)
+    engine.train_from_iterator(corpus(), trainer)
+    vocab = engine.get_vocab()
+    ordered = sorted(vocab, key=vocab.__getitem__)
+    merged = [text for text in ordered if len(text) > 1 and not set(text) & set("<>|[]\x00") and set(text) != {"▁"}]
+    return ("▁▁", "▁▁▁▁", *merged, *(text for text in ordered if len(text) == 1 and text != "\x00"))
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A family's tokens by id, with GGUF's types and scores."""
+
+    tokens: tuple[str, ...]
+    types: tuple[int, ...]
+    scores: tuple[float, ...]
+    merges: tuple[tuple[str, str], ...]
+    vocab: Mapping[str, int]  # what is in the model, without `last`
+
+
+def laid_out(family: Family) -> Laid:
+    first = [token.text for token in family.first]
+    if family.kind == "spm":
+        pieces = [
+            text for text in _spm_trained() if text not in {token.text for token in (*family.first, *family.last)}
+        ]
+        middle = [*(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+        middle_types = [BYTE] * 256 + [NORMAL] * len(pieces)
+        merges = ()
+    else:
+        tokens, merges = _bytes_trained(*_training(family))
+        middle, middle_types = list(tokens), [NORMAL] * len(tokens)
+    last = [token.text for token in family.last]
+    types = [*map(_type_of, family.first), *middle_types, *map(_type_of, family.last)]
+    scores: list[float] = []
+    if family.kind == "spm":
+        ranked = [-float(index) for index in range(len(pieces))]
+        scores, merges = [0.0] * (len(first) + 256) + ranked + [0.0] * len(last), _merges_of(pieces)
+    own = [*first, *middle]
+    return Laid((*own, *last), tuple(types), tuple(scores), merges, {text: index for index, text in enumerate(own)})
+
+
+def _training(family: Family) -> tuple[str, bool]:
+    patterns = {"tekken": TEKKEN, "llama-bpe": _LLAMA3, "dbrx": _LLAMA3, "qwen2": _QWEN}
+    return patterns.get(family.gguf["pre"], _GPT2), family.gguf["pre"] == "smollm"
+
+
+def _type_of(token: Added) -> int:
+    if token.text == "<unk>":
+        return UNKNOWN
+    return CONTROL if token.special else USER_DEFINED
+
+
+def _merges_of(pieces: list[str]) -> tuple[tuple[str, str], ...]:
+    from transformers.convert_slow_tokenizer import generate_merges
+
+    return tuple(
+        generate_merges(
+            {text: index for index, text in enumerate(pieces)},
+            {text: -float(index) for index, text in enumerate(pieces)},
+        )
+    )
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def tokenizer_json(family: Family) -> dict[str, Any]:
+    laid = laid_out(family)
+    added = [token.entry(index) for index, token in enumerate(family.first)]
+    start = len(laid.tokens) - len(family.last)
+    added += [token.entry(start + index) for index, token in enumerate(family.last)]
+    ids = {token["content"]: token["id"] for token in added}
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None}
+    model |= {"end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
+    model |= {**family.model, "vocab": dict(laid.vocab), "merges": [list(merge) for merge in laid.merges]}
+    pipeline = {"normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None, **family.pipeline}
+    if family.bos is not None and pipeline["post_processor"] in ("bos", "none"):
+        wanted = family.bos if pipeline["post_processor"] == "bos" else None
+        pipeline["post_processor"] = _template(wanted, ids[family.bos])
+    head = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
+    return {**head, **pipeline, "model": model}
+
+
+def _template(bos: str | None, index: int) -> dict[str, Any]:
+    """A post-processor that puts `bos` first, or nothing."""
+    first = [{"SpecialToken": {"id": bos, "type_id": 0}}] if bos else []
+    return {
+        "type": "TemplateProcessing",
+        "single": [*first, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [*first, {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {bos: {"id": bos, "ids": [index], "tokens": [bos]}} if bos else {},
+    }
+
+
+def write_directory(family: Family, directory: Path, **changes: Any) -> Path:
+    """A model's directory as far as text goes. `changes` are to tokenizer_config.json."""
+    directory.mkdir(exist_ok=True)
+    content = tokenizer_json(family)
+    (directory / "tokenizer.json").write_text(json.dumps(content))
+    listed = {}
+    for token in content["added_tokens"]:
+        listed[str(token["id"])] = {key: value for key, value in token.items() if key != "id"}
+    config: dict[str, Any] = {"added_tokens_decoder": listed, "bos_token": family.bos, "eos_token": family.eos}
+    config |= {"chat_template": family.template, "model_max_length": 4096, **family.config, **changes}
+    config = {key: value for key, value in config.items() if value is not None}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config))
+    size = len(laid_out(family).tokens)
+    (directory / "config.json").write_text(json.dumps({"model_type": family.model_type, "vocab_size": size}))
+    return directory
+
+
+def write_family_gguf(family: Family, path: Path, **changes: Any) -> Path:
+    """A tiny model with the family's vocabulary. `changes` are to `tokenizer.ggml.` keys."""
+    laid = laid_out(family)
+    ids = {text: index for index, text in enumerate(laid.tokens)}
+    keys: dict[str, Any] = {"tokens": list(laid.tokens), "token_type": list(laid.types)}
+    if family.kind == "spm":
+        keys |= {"model": "llama", "scores": list(laid.scores), "unknown_token_id": ids["<unk>"]}
+    else:
+        keys |= {"model": "gpt2", "merges": [" ".join(merge) for merge in laid.merges]}
+    keys |= {"bos_token_id": ids.get(family.bos or ""), "eos_token_id": ids.get(family.eos or "")}
+    keys |= {**family.gguf, **changes}
+    metadata = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
+    metadata["general.name"] = family.name_in_gguf or family.name
+    return write_gguf(path, {**llama_sizes(), **metadata}, llama_tensors(len(laid.tokens)))
+
+
+def write_tekken(family: Family, directory: Path) -> Path:
+    """The same vocabulary as tekken.json, with a few ids set aside for special tokens to come."""
+    directory.mkdir(exist_ok=True)
+    tokens = _bytes_trained(*_training(family))[0]
+    to_byte = {char: byte for byte, char in enumerate(byte_alphabet())}
+    ranked = [bytes(to_byte[char] for char in text) for text in tokens]
+    special = [{"rank": index, "token_str": token.text, "is_control": True} for index, token in enumerate(family.first)]
+    count = len(family.first) + 4
+    content = {
+        "config": {
+            "pattern": TEKKEN,
+            "num_vocab_tokens": len(ranked) + 7,
+            "default_vocab_size": len(ranked) + count,
+            "default_num_special_tokens": count,
+            "version": "v7",
+        },
+        "vocab": [
+            {"rank": index, "token_bytes": base64.b64encode(data).decode(), "token_str": None}
+            for index, data in enumerate([*ranked, *(b"padding %d" % index for index in range(7))])
+        ],
+        "special_tokens": special,
+    }
+    (directory / "tekken.json").write_text(json.dumps(content))
+    (directory / "config.json").write_text(
+        json.dumps({"model_type": "mistral", "vocab_size": len(ranked) + count, "eos_token_id": 2})
+    )
+    return directory
+
+
+# --- the families ---------------------------------------------------------------------------------
+
+
+def _split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def _byte_level(*, regex: bool = False) -> dict[str, Any]:
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": regex}
+
+
+def _bytes_pipeline(pattern: str | None, **parts: Any) -> dict[str, Any]:
+    cut = (
+        {"type": "Sequence", "pretokenizers": [_split(pattern), _byte_level()]} if pattern else _byte_level(regex=True)
+    )
+    return {"pre_tokenizer": cut, "decoder": _byte_level(regex=True), "post_processor": _byte_level(), **parts}
+
+
+_UNSPACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+_SPM_DECODER = {"type": "Sequence", "decoders": [_UNSPACE, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+_SPACE = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+_LLAMA2 = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _SPACE]}
+_SPM_MODEL = {"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
+_CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+_INST = (
+    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] +"
+    " ' [/INST]' }}{% else %}{{ ' ' + message['content'] + eos_token }}{% endif %}{% endfor %}"
+)
+_PHI3 = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}"
+)
+_LLAMA3_CHAT = (
+    "{{ bos_token }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
+    " + message['content'] | trim + '<|eot_id|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+_GEMMA_CHAT = (
+    "{{ bos_token }}{% for message in messages %}{{ '<start_of_turn>' + message['role'] + '\n'"
+    " + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+)
+_SENTENCE = (Added("<unk>"), Added("<s>"), Added("</s>"))
+_TEKKEN_FIRST = (*_SENTENCE, Added("[INST]"), Added("[/INST]"), Added("[TOOL_CALLS]"), Added("<pad>"))
+_CHATML_LAST = (Added("<|endoftext|>"), Added("<|im_start|>"), Added("<|im_end|>"))
+_FAST = {"tokenizer_class": "PreTrainedTokenizerFast"}
+_LLAMA_CLASS = {"tokenizer_class": "LlamaTokenizer", "unk_token": "<unk>", "legacy": True}
+
+_ALL = (
+    Family(
+        name="llama3",
+        kind="bytes",
+        first=(),
+        last=tuple(
+            map(
+                Added,
+                ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+            )
+        ),
+        pipeline=_bytes_pipeline(_LLAMA3, post_processor="bos"),
+        model={"ignore_merges": True},
+        config=_FAST,
+        model_type="llama",
+        gguf={"pre": "llama-bpe"},
+        template=_LLAMA3_CHAT,
+        bos="<|begin_of_text|>",
+        eos="<|eot_id|>",
+    ),
+    Family(
+        name="mistral-spm",
+        kind="spm",
+        first=_SENTENCE,
+        last=(),
+        pipeline={"normalizer": _LLAMA2, "decoder": _SPM_DECODER, "post_processor": "bos"},
+        model=_SPM_MODEL,
+        config={**_LLAMA_CLASS, "add_bos_token": True, "add_eos_token": False},
+        model_type="mistral",
+        gguf={},
+        template=_INST,
+        bos="<s>",
+        eos="</s>",
+    ),
+    Family(
+        name="mistral-spm-v3",
+        kind="spm",
+        first=(*_SENTENCE, Added("[INST]"), Added("[/INST]"), Added("[TOOL_CALLS]")),
+        last=(),
+        pipeline={
+            "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False},
+            "decoder": _SPM_DECODER,
+            "post_processor": "bos",
+        },
+        model=_SPM_MODEL,
+        config={**_LLAMA_CLASS, "legacy": False, "add_bos_token": True, "add_eos_token": False},
+        model_type="mistral",
+        gguf={},
+        template=_INST,
+        bos="<s>",
+        eos="</s>",
+    ),
+    Family(
+        name="mistral-tekken",
+        kind="bytes",
+        first=_TEKKEN_FIRST,
+        last=(),
+        pipeline=_bytes_pipeline(TEKKEN, post_processor="bos"),
+        model={"ignore_merges": True},
+        config=_FAST,
+        model_type="mistral",
+        gguf={"pre": "tekken"},
+        template=_INST,
+        bos="<s>",
+        eos="</s>",
+    ),
+    Family(
+        name="qwen2",
+        kind="bytes",
+        first=(),
+        last=_CHATML_LAST,
+        pipeline=_bytes_pipeline(_QWEN, normalizer={"type": "NFC"}),
+        model={},
+        config={"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": False, "pad_token": "<|endoftext|>"},
+        model_type="qwen2",
+        gguf={"pre": "qwen2", "add_bos_token": False},
+        template=_CHATML,
+        eos="<|im_end|>",
+    ),
+    Family(
+        name="qwen3",
+        kind="bytes",
+        first=(),
+        last=(*_CHATML_LAST, *(Added(text, special=False) for text in ("<tool_call>", "</tool_call>", "<think>"))),
+        pipeline=_bytes_pipeline(_QWEN, normalizer={"type": "NFC"}),
+        model={},
+        config={"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": False, "pad_token": "<|endoftext|>"},
+        model_type="qwen3",
+        gguf={"pre": "qwen2", "add_bos_token": False},
+        template=_CHATML,
+        eos="<|im_end|>",
+    ),
+    Family(
+        name="gemma",
+        kind="spm",
+        first=tuple(map(Added, ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"])),
+        last=(
+            Added("<start_of_turn>"),
+            Added("<end_of_turn>"),
+            *(Added(text, special=False) for text in ("\n\n", "\n\n\n", "<table>", "</h1>", "<unused0>")),
+        ),
+        pipeline={
+            "normalizer": _SPACE,
+            "pre_tokenizer": {
+                "type": "Split",
+                "pattern": {"String": " "},
+                "behavior": "MergedWithPrevious",
+                "invert": False,
+            },
+            "decoder": _SPM_DECODER,
+            "post_processor": "bos",
+        },
+        model=_SPM_MODEL,
+        config={"tokenizer_class": "GemmaTokenizer", "unk_token": "<unk>", "pad_token": "<pad>", "add_bos_token": True},
+        model_type="gemma2",
+        gguf={"add_space_prefix": False},
+        template=_GEMMA_CHAT,
+        bos="<bos>",
+        eos="<eos>",
+    ),
+    Family(
+        name="phi3-spm",
+        kind="spm",
+        first=(Added("<unk>"), Added("<s>"), Added("</s>", special=False, rstrip=True)),
+        last=(
+            Added("<|endoftext|>"),
+            *(Added(text, rstrip=True) for text in ("<|assistant|>", "<|system|>", "<|end|>", "<|user|>")),
+        ),
+        pipeline={"normalizer": _LLAMA2, "decoder": _SPM_DECODER, "post_processor": "none"},
+        model=_SPM_MODEL,
+        config={**_LLAMA_CLASS, "legacy": False, "add_bos_token": False, "add_eos_token": False},
+        model_type="phi3",
+        gguf={"add_bos_token": False},
+        template=_PHI3,
+        name_in_gguf="Phi-3 mini",
+        bos="<s>",
+        eos="<|endoftext|>",
+    ),
+    Family(
+        name="phi4",
+        kind="bytes",
+        first=(),
+        last=tuple(
+            Added(text, lstrip=True, rstrip=True)
+            for text in ("<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>")
+        ),
+        pipeline=_bytes_pipeline(_LLAMA3),
+        model={},
+        config={"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False},
+        model_type="phi3",
+        gguf={"pre": "dbrx"},
+        template=_CHATML,
+        bos="<|endoftext|>",
+        eos="<|im_end|>",
+    ),
+    Family(
+        name="smollm",
+        kind="bytes",
+        first=_CHATML_LAST,
+        last=(),
+        pipeline={
+            **_bytes_pipeline(None),
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [{"type": "Digits", "individual_digits": True}, _byte_level(regex=True)],
+            },
+        },
+        model={},
+        config=_FAST,
+        model_type="llama",
+        gguf={"pre": "smollm", "add_bos_token": False},
+        template=_CHATML,
+        bos="<|im_start|>",
+        eos="<|im_end|>",
+    ),
+    Family(
+        name="gpt-2",
+        kind="bytes",
+        first=(),
+        last=(Added("<|endoftext|>", normalized=True),),
+        pipeline=_bytes_pipeline(None),
+        model={},
+        config={"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False},
+        model_type="gpt2",
+        gguf={"pre": "gpt-2"},
+        bos="<|endoftext|>",
+        eos="<|endoftext|>",
+    ),
+)
+FAMILIES = {family.name: family for family in _ALL}
