@@ -35,7 +35,7 @@ BASES: dict[str, tuple[str, dict[str, object]]] = {
     "qwen2": ("qwen2-window", WIDE),
     "phi3": ("phi3-window", WIDE),
     "mixtral": ("mixtral", WIDE),
-    "moe": ("qwen3_moe-mixed", _MOE),
+    "moe": ("qwen3_moe", _MOE),
     "odd": ("qwen3", _ODD),
 }
 # By name: the model quantised, and how.

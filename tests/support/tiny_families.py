@@ -82,6 +82,7 @@ VARIANTS: dict[str, Variant] = {
             "num_experts_per_tok": 3,
             "moe_intermediate_size": 40,
             "norm_topk_prob": False,
+            "num_hidden_layers": 4,  # of which the last alone has experts
             "decoder_sparse_step": 2,
             "mlp_only_layers": [1],
         },
