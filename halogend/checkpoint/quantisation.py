@@ -54,14 +54,18 @@ def describe(encoded: Iterable[Encoded]) -> str:
     """In a few words what most quantised bytes are, else the type of most bytes: "awq int4 g128", "BF16"."""
     weights: Counter[str] = Counter()
     plain: Counter[str] = Counter()
+    int4: list[Gptq | Awq] = []
     for matrix in encoded:
         counter = plain if isinstance(matrix, Plain) else weights
-        counter[_describe_one(matrix)] += sum(tensor.nbytes for tensor in matrix.tensors)
+        counter[_encoding_of(matrix)] += sum(tensor.nbytes for tensor in matrix.tensors)
+        if isinstance(matrix, Gptq | Awq):
+            int4.append(matrix)
     most = (weights or plain).most_common(1)
-    return most[0][0] if most else "nothing"
+    words = most[0][0] if most else "nothing"
+    return f"{words} {_groups_of(int4)}" if int4 else words
 
 
-def _describe_one(matrix: Encoded) -> str:
+def _encoding_of(matrix: Encoded) -> str:
     match matrix:
         case Plain():
             return matrix.tensor.type.name
@@ -69,8 +73,13 @@ def _describe_one(matrix: Encoded) -> str:
             block = "per tensor" if matrix.block is None else "{}x{}".format(*matrix.block)
             return f"fp8 {matrix.weight.type.name[3:].lower()} {block}"
         case Gptq() | Awq():
-            group = "one group a row" if matrix.group == matrix.columns else f"g{matrix.group}"
-            return f"{type(matrix).__name__.lower()} int4 {group}"
+            return f"{type(matrix).__name__.lower()} int4"
+
+
+def _groups_of(matrices: Iterable[Gptq | Awq]) -> str:
+    """One scheme's matrices have one group, or each its own width."""
+    groups = {matrix.group for matrix in matrices}
+    return f"g{groups.pop()}" if len(groups) == 1 else "one group a row"
 
 
 class _Encoder:

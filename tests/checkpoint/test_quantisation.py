@@ -362,8 +362,10 @@ def test_a_checkpoint_in_a_few_words(shapes: Shapes, config: dict[str, Any] | No
 
 
 def test_one_group_a_row_and_ggml_in_a_few_words() -> None:
-    one: Shapes = {**AWQ_PARTS, "q.qzeros": ("I32", (1, 8)), "q.scales": ("F16", (1, 64))}
-    assert describe(encode(table(one), {**AWQ, "group_size": -1}, WHERE).values()) == "awq int4 one group a row"
+    one: Shapes = {"q.qzeros": ("I32", (1, 8)), "q.scales": ("F16", (1, 64))}
+    wide = {name.replace("q.", "k."): shape for name, shape in one.items()} | {"k.qweight": ("I32", (512, 8))}
+    config = {**AWQ, "group_size": -1}
+    assert describe(encode(table({**AWQ_PARTS, **one, **wide}), config, WHERE).values()) == "awq int4 one group a row"
     assert describe([Plain(TensorInfo("w", (4, 256), GgmlType.Q4_K, 0, 576))]) == "Q4_K"
 
 
