@@ -101,7 +101,7 @@ def _padding_allowed(reference: Any) -> Iterator[None]:
     from transformers.masking_utils import eager_mask
 
     def attention(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, **options: Any) -> Any:
-        eager = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]  # every model's
+        eager = sys.modules[type(module).__module__].eager_attention_forward
         return eager(module, query, key, value, mask.clamp(min=-1e30), **options)
 
     AttentionInterface.register("padded_eager", attention)
