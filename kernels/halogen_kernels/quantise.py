@@ -72,15 +72,19 @@ def pack_int8(rows: Tensor) -> Int8Part:
 def pack_int4(rows: Tensor) -> Iterator[Int4Part]:
     """Asymmetric by group: code = round((w - minimum) / scale), with scale and minimum as they are held.
     Raises ValueError for columns that are not whole groups and for values beyond float16."""
-    groups = group_count(rows.shape[1])
-    for part in torch.split(rows, rows_at_once(rows.shape[1])):
-        wide = part.float().view(len(part), groups, GROUP_COLUMNS).permute(1, 2, 0)
-        low, high = torch.aminmax(wide, dim=1, keepdim=True)
+    columns = rows.shape[1]
+    groups = group_count(columns)
+    scratch = torch.empty(min(len(rows), rows_at_once(columns)) * columns)
+    for part in torch.split(rows, rows_at_once(columns)):
+        wide = scratch[: part.numel()].view(columns, len(part)).copy_(part.float().t())
+        wide = wide.view(groups, GROUP_COLUMNS, len(part))
+        low, high = wide.amin(1, keepdim=True), wide.amax(1, keepdim=True)
         scales, minima = ((high - low) / _INT4_MOST).half(), low.half()
         for held in (scales, minima):
             _check(held, "int4 needs weights that are finite and within float16")
-        codes = ((wide - minima.float()) / _no_zero(scales.float())).round_().clamp_(0, _INT4_MOST).to(torch.uint8)
-        yield Int4Part(codes[:, :_HALF] | codes[:, _HALF:] << 4, scales.contiguous(), minima.contiguous())
+        steps = wide.sub_(minima.float()).div_(_no_zero(scales.float()))
+        codes = steps.round_().clamp_(0, _INT4_MOST).to(torch.uint8)
+        yield Int4Part(codes[:, :_HALF] | codes[:, _HALF:] << 4, scales, minima)
 
 
 def widen_int4(part: Int4Part, out: Tensor, nibbles: Tensor) -> Tensor:

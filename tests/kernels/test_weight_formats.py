@@ -148,6 +148,7 @@ def test_packed_bytes_is_what_is_held(weights: WeightFormat, dtype: torch.dtype,
     weight = select("reference", dtype, flash_attention=True, weights=weights).pack_linear(slices)
     assert (weight.rows, weight.columns, weight.dtype) == (rows, columns, dtype)
     assert weight.nbytes == packed_bytes(rows, columns, dtype, weights)
+    assert all(tensor.is_contiguous() for part in weight.parts for tensor in held(part))
     assert weight.nbytes == sum(tensor.untyped_storage().nbytes() for part in weight.parts for tensor in held(part))
 
 
