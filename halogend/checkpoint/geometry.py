@@ -54,9 +54,10 @@ class Geometry:
     post_norms: bool = False
     experts: Experts | None = None
 
+    def is_stretched(self, context: int) -> bool:
+        """Whether requests of up to `context` positions need angles made for more than the original
+        context. Positions turned one way cannot be attended to from positions turned the other."""
+        return any(rope.reaches(context) for rope in self.ropes)
+
     def has_experts(self, layer: int) -> bool:
         return self.experts is not None and self.experts.layers[layer]
-
-    def kv_bytes_per_token(self, bytes_per_value: int) -> int:
-        """K and V of one position over all layers, windows not counted."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * bytes_per_value

@@ -23,10 +23,13 @@ class Rope:
     original_context: int | None = None
     beyond: Rope | None = None
 
-    def at(self, context: int) -> Rope:
-        """What holds for requests of up to `context` positions."""
-        stretched = self.beyond is not None and self.original_context is not None and context > self.original_context
-        return self.beyond if stretched and self.beyond is not None else self
+    def reaches(self, context: int) -> bool:
+        """Whether requests of `context` positions go past the original one."""
+        return self.original_context is not None and context > self.original_context
+
+    def stretched(self, beyond: bool) -> Rope:
+        """What holds within the original context, or `beyond` it."""
+        return self.beyond if beyond and self.beyond is not None else self
 
 
 def plain(base: float, turned: int) -> Rope:

@@ -124,6 +124,11 @@ class Piece:
     first: int
     rows: int
 
+    @property
+    def nbytes(self) -> int:
+        """Its share of the stored matrix's bytes, rounded down."""
+        return sum(tensor.nbytes for tensor in self.encoded.tensors) * self.rows // self.encoded.rows
+
 
 @dataclass(frozen=True, slots=True)
 class Weight:
@@ -135,11 +140,8 @@ class Weight:
 
     @property
     def nbytes(self) -> int:
-        """What decoding it reads of the files, to the nearest row."""
-        return sum(
-            sum(tensor.nbytes for tensor in piece.encoded.tensors) * piece.rows // piece.encoded.rows
-            for piece in self.pieces
-        )
+        """What decoding it reads of the files."""
+        return sum(piece.nbytes for piece in self.pieces)
 
 
 def whole(encoded: Encoded) -> Weight:

@@ -51,11 +51,19 @@ def _model(model: dict[str, Any]) -> Iterator[str]:
         yield f"    {model['error']}"
     for change in model["changes"]:
         yield f"    {_change(change)}"
+    if model["load"]:
+        yield f"    {_load(model['load'])}"
     for step in model["steps"]:
         took = "running" if step["seconds"] is None else f"{step['seconds']:.2f} s"
         facts = {k: v for k, v in step.items() if k not in {"name", "began_at", "seconds", "error"}}
         told = ", ".join(f"{name} {_value(name, value)}" for name, value in facts.items())
         yield f"    {step['name']:<8} {took:>9}  {told}" + (f"  {step['error']}" if step["error"] else "")
+
+
+def _load(load: dict[str, Any]) -> str:
+    again = ", rounded once more" if load["requantised"] else ""
+    read, held = _mib(load["read_bytes"]), _mib(load["held_bytes"])
+    return f"load: {read} of {load['stored']} -> {held} in {load['precision']}{again}, about {load['expected_s']:.0f} s"
 
 
 def _generation(role: str, generation: dict[str, Any]) -> str:

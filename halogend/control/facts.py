@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
+from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.gguf import GgufHeader
 from halogend.checkpoint.kv_groups import group_layers
-from halogend.checkpoint.sizes import VALUE_BYTES, read_bytes, unpackable, weight_bytes
+from halogend.checkpoint.sizes import VALUE_BYTES
 from halogend.checkpoint.tokenizer_files import own_sampling, own_template, text_files
 from halogend.config.codes import Code
 from halogend.config.facts import BLOCK_TOKENS, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES
+from halogend.control.load_plan import LoadPlan, plan_load
 from halogend.control.machine import Machine, probe
 from halogend.control.source import read_regular
 
@@ -41,25 +42,13 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightsPlan:
-    """What a load does: `read_bytes` of files whose matrices are `stored` become `held_bytes` in
-    `precision`. `requantised`: rounded once more than the file already is."""
-
-    stored: str
-    precision: str
-    read_bytes: int
-    held_bytes: int
-    requantised: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Resolved:
     """One model's entry with everything `auto` made concrete. `template` is Jinja source, a
     built-in's name, or None for the checkpoint's own."""
 
     config: ModelConfig
     geometry: Geometry
-    weights: WeightsPlan
+    load: LoadPlan
     kv: KvFacts
     compute_dtype: str
     kv_dtype: str
@@ -99,7 +88,7 @@ def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | 
     kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     try:
         checkpoint = open_checkpoint(model.model, model.load_format)
-        weights = _weights_plan(checkpoint, precision, compute)
+        load = plan_load(checkpoint, precision, compute)
         has_template = template is not None or _has_template(checkpoint)
         own = _own_sampling(checkpoint)
         fingerprint = _fingerprint(checkpoint)
@@ -113,7 +102,7 @@ def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | 
         context_length=geometry.context_length,
         has_chat_template=has_template,
         template_fault=template_fault,
-        weight_bytes=weights.held_bytes,
+        weight_bytes=load.held_bytes,
         working_bytes=WORKING_BYTES,
         kv=kv,
     )
@@ -121,7 +110,7 @@ def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | 
     if template_fault is not None or device is None:
         return facts, None
     inputs = Inputs((model.model, fingerprint), template_print)
-    return facts, Resolved(model, geometry, weights, kv, compute, kv_dtype, device, template, inputs, own)
+    return facts, Resolved(model, geometry, load, kv, compute, kv_dtype, device, template, inputs, own)
 
 
 def _precision(model: ModelConfig, machine: Machine) -> tuple[str, str]:
@@ -129,24 +118,6 @@ def _precision(model: ModelConfig, machine: Machine) -> tuple[str, str]:
     best = "bf16" if machine.has_bf16 else "fp32"
     precision = best if model.precision == "auto" else model.precision
     return precision, precision if precision in VALUE_BYTES else best
-
-
-def _weights_plan(checkpoint: Checkpoint, precision: str, compute: str) -> WeightsPlan:
-    """Raises CheckpointError naming a weight that cannot be held so."""
-    if (name := unpackable(checkpoint, precision)) is not None:
-        columns = checkpoint.weights[name].columns
-        message = (
-            f"{checkpoint.path}: precision {precision} holds weights in groups of 32 columns, and"
-            f" {name!r} has {columns}; take int8 or bf16"
-        )
-        raise CheckpointError(TYPE_UNSUPPORTED, message)
-    return WeightsPlan(
-        stored=checkpoint.quantisation,
-        precision=precision,
-        read_bytes=read_bytes(checkpoint),
-        held_bytes=weight_bytes(checkpoint, precision, compute),
-        requantised=checkpoint.is_quantised and precision not in VALUE_BYTES,
-    )
 
 
 def _kv(geometry: Geometry, dtype: str, model: ModelConfig) -> KvFacts:

@@ -21,6 +21,7 @@ from halogend.config.schema import Document, ModelConfig, ServerConfig
 from halogend.control.facts import WORKING_BYTES, Gathered, Inputs, Resolved
 from halogend.control.generation import GenerationSpec
 from halogend.control.ledger import Holding
+from halogend.control.load_plan import LoadPlan
 from halogend.control.machine import Machine
 from halogend.control.receipts import ModelAction
 from halogend.control.router import RouteSettings
@@ -41,6 +42,7 @@ class Target:
     holding: Holding
     floor_bytes: int
     budget_bytes: int
+    load: LoadPlan
 
     @property
     def name(self) -> str:
@@ -53,8 +55,10 @@ class Target:
     def same_generation(self, other: Target) -> bool:
         """Would the same loaded generation serve both? Then the way between them is live."""
         fields = changed_fields(self.config, other.config)
-        return self.inputs.checkpoint == other.inputs.checkpoint and all(
-            field.apply is not Apply.GENERATION for field in fields
+        return (
+            self.inputs.checkpoint == other.inputs.checkpoint
+            and self.spec.engine.stretched == other.spec.engine.stretched
+            and all(field.apply is not Apply.GENERATION for field in fields)
         )
 
 
@@ -66,6 +70,12 @@ class ModelPlan:
     action: ModelAction
     changes: tuple[dict[str, Any], ...]
     target: Target | None
+
+    @property
+    def load(self) -> LoadPlan | None:
+        """What loading the target takes, where that is what is planned."""
+        loads = self.action in (ModelAction.CREATE, ModelAction.REPLACE)
+        return self.target.load if loads and self.target is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +145,10 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
         inputs=resolved.inputs,
         spec=spec,
         settings=_settings(resolved, limits),
-        holding=Holding(resolved.device, resolved.weights.held_bytes, WORKING_BYTES, kv_bytes),
+        holding=Holding(resolved.device, resolved.load.held_bytes, WORKING_BYTES, kv_bytes),
         floor_bytes=floor,
         budget_bytes=room.budget_bytes,
+        load=resolved.load,
     )
 
 
@@ -156,8 +167,9 @@ def _engine_spec(resolved: Resolved, limits: Limits, kv_bytes: int, reserve_byte
     return EngineSpec(
         path=config.model,
         load_format=config.load_format,
-        precision=resolved.weights.precision,
+        precision=resolved.load.precision,
         compute_dtype=resolved.compute_dtype,
+        stretched=resolved.geometry.is_stretched(limits.max_model_len),
         kv_cache_dtype=resolved.kv_dtype,
         flash_attention=config.kernels.flash_attention,
         backend="cpu" if config.kernels.backend == "auto" else config.kernels.backend,
@@ -234,6 +246,8 @@ def _model_plan(old: Target | None, new: Target) -> ModelPlan:
         return ModelPlan(new.name, ModelAction.CREATE, (), new)
     changes = [_shown(each) for each in changed_fields(old.config, new.config)]
     changes += _input_changes(old.inputs, new.inputs)
+    if old.spec.engine.stretched != new.spec.engine.stretched:
+        changes.append(_stretching(old, new))
     if not old.same_generation(new):
         return ModelPlan(new.name, ModelAction.REPLACE, tuple(changes), new)
     if old.holding.kv_bytes != new.holding.kv_bytes:
@@ -242,6 +256,12 @@ def _model_plan(old: Target | None, new: Target) -> ModelPlan:
         )
     action = ModelAction.UPDATE if changes else ModelAction.KEEP
     return ModelPlan(new.name, action, tuple(changes), new)
+
+
+def _stretching(old: Target, new: Target) -> dict[str, Any]:
+    """max_model_len is live, unless it crosses the context that a model's positions are made for."""
+    was, is_ = old.spec.engine.stretched, new.spec.engine.stretched
+    return {"field": "positions past the original context", "old": was, "new": is_, "class": Apply.GENERATION}
 
 
 def _input_changes(old: Inputs, new: Inputs) -> list[dict[str, Any]]:

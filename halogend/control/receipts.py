@@ -55,11 +55,13 @@ class StepRecord:
 
 @dataclass
 class ModelRecord:
-    """`outcome` stays None until the model's new state serves or was given up."""
+    """`outcome` stays None until the model's new state serves or was given up. `load` is what a load was
+    expected to read, hold and take."""
 
     model: str
     action: ModelAction
     changes: tuple[dict[str, Any], ...] = ()
+    load: dict[str, Any] | None = None
     steps: list[StepRecord] = field(default_factory=list)
     outcome: Outcome | None = None
     error: str | None = None
@@ -116,6 +118,7 @@ class Receipt:
                     "outcome": record.outcome,
                     "error": record.error,
                     "changes": list(record.changes),
+                    "load": record.load,
                     "steps": [
                         {"name": s.name, "began_at": s.began_at, "seconds": s.seconds, "error": s.error, **s.detail}
                         for s in record.steps

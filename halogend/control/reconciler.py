@@ -188,7 +188,7 @@ class Reconciler:
         self.house.router.all_must_serve = accepted.document.server.ready == "all"
         receipt.reach(Milestone.ACCEPTED, self.house.clock())
         receipt.server_changes = plan.server_changes
-        receipt.models = {each.model: ModelRecord(each.model, each.action, each.changes) for each in plan.models}
+        receipt.models = {each.model: _record(each) for each in plan.models}
         for each in plan.models:
             if each.action is ModelAction.KEEP:
                 self._keep(receipt, each.model)
@@ -311,3 +311,7 @@ def _outcome(receipt: Receipt, records: list[ModelRecord]) -> Outcome:
     if Outcome.FAILED not in outcomes:
         return Outcome.SUPERSEDED
     return Outcome.PARTIALLY_APPLIED if Outcome.APPLIED in outcomes else Outcome.FAILED
+
+
+def _record(plan: ModelPlan) -> ModelRecord:
+    return ModelRecord(plan.model, plan.action, plan.changes, None if plan.load is None else plan.load.view())

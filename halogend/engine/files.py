@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,13 +25,13 @@ from halogend.checkpoint.errors import FILE_UNREADABLE, TRUNCATED, CheckpointErr
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.codecs import ByteSource
 
-Advance = Callable[[int], None]
+Bump = Callable[[], None]
 _PIECE_BYTES = 8 << 20  # read at a time
 
 
 @contextmanager
-def open_files(checkpoint: Checkpoint, advance: Advance) -> Iterator[ByteSource]:
-    """`advance` is told the bytes taken. Raises CheckpointError if the files are not those that `checkpoint`
+def open_files(checkpoint: Checkpoint, bump: Bump) -> Iterator[FileBytes]:
+    """`bump` is called for each few MiB taken. Raises CheckpointError if the files are not those that `checkpoint`
     describes, and at the end if one is not what it was at the beginning."""
     with ExitStack() as stack:
         descriptors = [_open(path, stack) for path in checkpoint.files]
@@ -38,9 +39,9 @@ def open_files(checkpoint: Checkpoint, advance: Advance) -> Iterator[ByteSource]
         if open_checkpoint(checkpoint.path).digest != checkpoint.digest:  # replaced before it was opened
             raise _changed(checkpoint.path)
         if checkpoint.format == "gguf":
-            yield ReadBytes(checkpoint.files, descriptors, advance)
+            yield ReadBytes(checkpoint.files, descriptors, bump)
         else:
-            source = MappedBytes(checkpoint.files, descriptors, advance)
+            source = MappedBytes(checkpoint.files, descriptors, bump)
             stack.callback(source.close)
             yield source
         for path, descriptor, print_ in zip(checkpoint.files, descriptors, before, strict=True):
@@ -73,13 +74,20 @@ class _Buffers(threading.local):
     buffer: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.uint8))
 
 
-class ReadBytes:
-    """A `ByteSource` that reads into buffers."""
+class FileBytes(ByteSource, Protocol):
+    """A `ByteSource` that is told when what it gave is no longer looked at."""
 
-    def __init__(self, files: Sequence[Path], descriptors: Sequence[int], advance: Advance) -> None:
+    def release(self) -> None:
+        """Whatever this thread took may go."""
+
+
+class ReadBytes:
+    """A `FileBytes` that reads into one buffer a thread: for encodings of one tensor."""
+
+    def __init__(self, files: Sequence[Path], descriptors: Sequence[int], bump: Bump) -> None:
         self._files = files
         self._descriptors = descriptors
-        self._advance = advance
+        self._bump = bump
         self._own = _Buffers()
 
     def take(self, tensor: TensorInfo, start: int, nbytes: int) -> Tensor:
@@ -88,6 +96,9 @@ class ReadBytes:
         taken = self._own.buffer[:nbytes]
         self._fill(tensor, start, taken)
         return taken
+
+    def release(self) -> None:
+        """The buffer is used again."""
 
     def _fill(self, tensor: TensorInfo, start: int, into: Tensor) -> None:
         view = memoryview(into.numpy().data)
@@ -101,24 +112,25 @@ class ReadBytes:
                 message = f"{path}: the file ends inside tensor {tensor.name!r}; was it cut short?"
                 raise CheckpointError(TRUNCATED, message)
             view, offset = view[count:], offset + count
-            self._advance(count)
+            self._bump()
 
 
 @dataclass
-class _LastTaken(threading.local):
-    """What each loading thread took last: file, first byte, byte after the last."""
+class _Taken(threading.local):
+    """What each loading thread looks at, by tensor: file, first byte, byte after the last."""
 
-    place: tuple[int, int, int] | None = None
+    places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
 class MappedBytes:
-    """A `ByteSource` over mapped files. Pages are given back when a thread takes something else."""
+    """A `FileBytes` over mapped files. Pages are given back when a thread takes something else of the
+    same tensor, or releases all."""
 
-    def __init__(self, files: Sequence[Path], descriptors: Sequence[int], advance: Advance) -> None:
+    def __init__(self, files: Sequence[Path], descriptors: Sequence[int], bump: Bump) -> None:
         self._files = files
         self._descriptors = descriptors
-        self._advance = advance
-        self._last = _LastTaken()
+        self._bump = bump
+        self._taken = _Taken()
         # Copies on write, and nobody writes: torch takes no memory that cannot be written.
         self._maps = [mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY) for descriptor in descriptors]
         self._views = [torch.frombuffer(mapped, dtype=torch.uint8) for mapped in self._maps]
@@ -126,12 +138,19 @@ class MappedBytes:
     def take(self, tensor: TensorInfo, start: int, nbytes: int) -> Tensor:
         first = tensor.offset + start
         place = (tensor.file, first, first + nbytes)
-        if place != self._last.place:
-            self._give_back()
-            self._last.place = place
+        last = self._taken.places.get(tensor.name)
+        if place != last:
+            if last is not None:
+                self._give_back(last)
+            self._taken.places[tensor.name] = place
             self._check(tensor, place)
-            self._advance(nbytes)
+            self._bump()
         return self._views[tensor.file][first : first + nbytes]
+
+    def release(self) -> None:
+        for place in self._taken.places.values():
+            self._give_back(place)
+        self._taken.places.clear()
 
     def close(self) -> None:
         """All pages go; the address range goes with the last tensor that shows it."""
@@ -146,10 +165,8 @@ class MappedBytes:
             message = f"{self._files[place[0]]}: the file ends inside tensor {tensor.name!r}; was it cut short?"
             raise CheckpointError(TRUNCATED, message)
 
-    def _give_back(self) -> None:
-        if self._last.place is None:
-            return
-        file, first, end = self._last.place
+    def _give_back(self, place: tuple[int, int, int]) -> None:
+        file, first, end = place
         begin = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
         length = end // mmap.PAGESIZE * mmap.PAGESIZE - begin
         if length > 0:

@@ -50,9 +50,9 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     started = time.monotonic()
     checkpoint = open_checkpoint(spec.path, spec.load_format)
     arithmetic = Arithmetic.of(spec)
-    with open_files(checkpoint, progress.advance) as files:
+    with open_files(checkpoint, progress.bump) as files:
         progress.begin("loading", read_bytes(checkpoint))
-        source = WeightSource(checkpoint, files, arithmetic.packing)
+        source = WeightSource(checkpoint, files, arithmetic.packing, progress.advance)
         model, weights_bytes = _load_model(checkpoint, arithmetic, source, spec)
     cache, block_count = _make_cache(spec, checkpoint.geometry, model.groups)
     loaded = time.monotonic()
@@ -121,7 +121,7 @@ def _load_model(
     recipe = decoder.make_recipe(geometry, kernels, arithmetic.dtype, adjacent_pairs=checkpoint.adjacent_pairs)
     embedding = source.embedding("token_embd")
     output_name = "token_embd" if geometry.tied_embeddings else "output"
-    ropes = [rope.at(spec.limits.max_model_len) for rope in geometry.ropes]
+    ropes = [rope.stretched(spec.stretched) for rope in geometry.ropes]
     weights = decoder.DecoderWeights(
         embed=embedding,
         layers=_load_layers(recipe, source, geometry.layers, _load_threads(spec)),

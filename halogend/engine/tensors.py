@@ -6,7 +6,7 @@ Beside the finished weights this needs one slice and its bytes for each loading 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,10 +18,12 @@ from halogend.checkpoint.checkpoint import Checkpoint
 from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.gguf_types import GgmlType
 from halogend.checkpoint.stored import Piece, Plain, Weight
-from halogend.engine.codecs import ByteSource, decode_rows
+from halogend.engine.codecs import decode_rows
 from halogend.engine.embedding import Embedding
+from halogend.engine.files import FileBytes
 from halogend.engine.models.source import PairedHeads
 
+Advance = Callable[[int], None]
 SLICE_BYTES = 64 << 20  # of decoded weights
 
 
@@ -49,18 +51,19 @@ class WeightSource:
     """A model's `TensorSource` over a checkpoint's open files. Safe from several threads.
 
     Every method raises CheckpointError naming the file and the tensor when a file ends early, cannot be
-    read, or holds what cannot be decoded or packed.
+    read, or holds what cannot be decoded or packed. `advance` is told the bytes done.
     """
 
-    def __init__(self, checkpoint: Checkpoint, files: ByteSource, packing: Packing) -> None:
+    def __init__(self, checkpoint: Checkpoint, files: FileBytes, packing: Packing, advance: Advance) -> None:
         self._checkpoint = checkpoint
         self._files = files
+        self._advance = advance
         self._packing = packing
         self._scratch = _Scratch()
 
     def packed_by(self, packing: Packing) -> WeightSource:
         """The same weights, packed otherwise."""
-        return WeightSource(self._checkpoint, self._files, packing)
+        return WeightSource(self._checkpoint, self._files, packing, self._advance)
 
     def linear(self, names: Sequence[str], paired: PairedHeads | None = None) -> LinearWeight:
         weights = [self._checkpoint.weights[name] for name in names]
@@ -105,6 +108,8 @@ class WeightSource:
         for start in range(0, tensor.nbytes, SLICE_BYTES):
             count = min(SLICE_BYTES, tensor.nbytes - start)
             raw[start : start + count] = self._files.take(tensor, start, count)
+            self._advance(count)
+        self._files.release()
         return raw
 
     def _slices(self, weights: Sequence[Weight], paired: PairedHeads | None) -> Iterator[Tensor]:
@@ -138,6 +143,8 @@ class WeightSource:
         for piece in pieces:
             decode_rows(piece.encoded, piece.first, piece.rows, out[done : done + piece.rows], self._files)
             done += piece.rows
+            self._files.release()
+            self._advance(piece.nbytes)
 
 
 def _cut(piece: Piece, limit: int) -> Iterator[Piece]:

@@ -114,6 +114,7 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     load_format: str  # auto | gguf | safetensors
     precision: str  # of the weights: fp32 | bf16 | int8 | int4
     compute_dtype: str  # of products: fp32 | bf16
+    stretched: bool  # rotary angles for requests past the original context, where there are two kinds
     kv_cache_dtype: str  # fp32 | bf16
     flash_attention: bool
     backend: str  # cpu | reference

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import yaml
+from support import tiny_hf
 from support.tiny_models import tiny_llama
 
 from halogend.config import schema
@@ -191,3 +192,42 @@ def test_the_engine_hears_the_document_s_limit_and_the_checkpoint_s(world):
     assert short.spec.engine.limits.max_model_len == short.spec.text.limits.max_model_len == 100
     assert short.spec.engine.max_model_len == whole.spec.engine.max_model_len == whole.spec.engine.limits.max_model_len
     assert whole.spec.engine.max_model_len > 100
+
+
+def test_a_load_says_what_it_reads_and_holds_and_what_is_rounded_again(world):
+    tiny_llama(world / "q.gguf", kind="Q4_1")
+    entry = BASE | {"model": str(world / "q.gguf"), "kv_cache_dtype": "bf16"}
+    old, new = targets_of(world, entry), targets_of(world, entry | {"precision": "int4"})
+    (model,) = make_plan(old, new, (None, schema.ServerConfig())).models
+    load = model.load.view()
+    assert (load["stored"], load["precision"], load["requantised"]) == ("Q4_1", "int4", True)
+    assert 0 < load["read_bytes"] <= (world / "q.gguf").stat().st_size * 2  # a tied table is read twice
+    assert load["held_bytes"] == new["m"].holding.weights_bytes < old["m"].holding.weights_bytes
+    assert load["expected_s"] > 0
+    (kept,) = make_plan(old, old, (None, schema.ServerConfig())).models
+    assert kept.load is None
+    (plain,) = targets_of(world, BASE | {"precision": "int8"}).values()
+    assert not plain.load.requantised  # F32 is rounded for the first time
+
+
+def test_groups_that_do_not_fill_the_columns_are_refused_by_name(world):
+    tiny_llama(world / "odd.gguf", hidden=48, heads=4, kv_heads=2, head_dim=12)
+    parsed = document_of(world, BASE | {"model": str(world / "odd.gguf"), "precision": "int4"})
+    (problem,) = check(parsed, gather(parsed.document, machine_with(8 * GIB)).facts)
+    assert problem.code == "HCK-1006"
+    for word in ("int4", "'blk.0.attn_q'", "48"):
+        assert word in problem.message
+
+
+def test_a_live_length_that_crosses_the_original_context_is_a_new_generation(world):
+    tiny = tiny_hf.make("phi3-longrope", world / "phi")
+    original = tiny.config["original_max_position_embeddings"]
+    entry = BASE | {"model": str(tiny.path)}
+    within, edge, beyond = (
+        targets_of(world, entry | {"max_model_len": length}) for length in (original - 1, original, original + 1)
+    )
+    assert actions(within, edge) == {"m": ModelAction.UPDATE}
+    assert actions(edge, beyond) == {"m": ModelAction.REPLACE}
+    (model,) = make_plan(edge, beyond, (None, schema.ServerConfig())).models
+    assert {change["class"] for change in model.changes} == {Apply.LIVE, Apply.GENERATION}
+    assert [each["m"].spec.engine.stretched for each in (edge, beyond)] == [False, True]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import torch
 
+from halogend.checkpoint.checkpoint import open_checkpoint
 from halogend.engine.interface import Loaded
 from halogend.engine.loading import load
 from halogend.engine.progress import Progress
@@ -34,6 +36,7 @@ def engine_spec(path: Path, *, precision: str = "fp32", pool_bytes: int = 8 << 2
         "load_format": "auto",
         "precision": precision,
         "compute_dtype": precision,
+        "stretched": False,
         "kv_cache_dtype": precision,
         "flash_attention": True,
         "backend": "cpu",
@@ -47,7 +50,10 @@ def engine_spec(path: Path, *, precision: str = "fp32", pool_bytes: int = 8 << 2
 
 
 def load_engine(path: Path, **changes: object) -> Loaded:
-    return load(engine_spec(path, **changes), Progress())  # type: ignore[arg-type]  # as above
+    """As the daemon would start it."""
+    spec = engine_spec(path, **changes)  # type: ignore[arg-type]  # as above
+    stretched = open_checkpoint(path, spec.load_format).geometry.is_stretched(spec.limits.max_model_len)
+    return load(msgspec.structs.replace(spec, stretched=stretched), Progress())
 
 
 def spread(engine: Loaded, blocks: Sequence[int]) -> list[list[int]]:
@@ -57,9 +63,12 @@ def spread(engine: Loaded, blocks: Sequence[int]) -> list[list[int]]:
 
 @dataclass
 class Generated:
+    """`blocks_held` is the pool's use after each step."""
+
     tokens: list[list[int]]
     preemptions: int
     steps: int
+    blocks_held: list[int]
 
 
 def generate_greedy(
@@ -71,6 +80,7 @@ def generate_greedy(
     chunk: int = 0,
     blocks: int | None = None,
     slots: int = 32,
+    after_step: Callable[[int, Scheduler], None] = lambda number, scheduler: None,
 ) -> Generated:
     """Each prompt's continuation. `blocks` is the pool's limit, `chunk` the most positions of one
     request a step computes (0: all at once)."""
@@ -88,6 +98,7 @@ def generate_greedy(
     slot_tokens = torch.zeros(slots, dtype=torch.int64)
     tokens: list[list[int]] = [[] for _ in prompts]
     steps = 0
+    held: list[int] = []
     while (plan := scheduler.schedule(0.0)) is not None:
         logits = engine.runner.forward(plan, slot_tokens)
         rows = [item for item in plan.items if item.samples]
@@ -98,5 +109,7 @@ def generate_greedy(
         for request_id, token in scheduler.apply(StepResult(plan.number, sampled)).sampled:
             tokens[request_id].append(token)
         scheduler.audit()
+        held.append(scheduler.stats.blocks_used)
         steps += 1
-    return Generated(tokens, scheduler.stats.preemptions, steps)
+        after_step(steps, scheduler)
+    return Generated(tokens, scheduler.stats.preemptions, steps, held)

@@ -44,6 +44,7 @@ def spec_of(model: str) -> GenerationSpec:
         load_format="auto",
         precision="fp32",
         compute_dtype="fp32",
+        stretched=False,
         kv_cache_dtype="fp32",
         flash_attention=True,
         backend="cpu",

@@ -45,6 +45,7 @@ def engine(model: str, threads: int, precision: str) -> Generate:
         load_format="auto",
         precision=precision,
         compute_dtype=precision,
+        stretched=False,
         kv_cache_dtype=precision,
         flash_attention=True,
         backend="cpu",
