@@ -73,23 +73,20 @@ def text_files(directory: str | Path) -> tuple[Path, ...]:
 def read_text_files(directory: str | Path) -> TextFiles:
     """Raises CheckpointError."""
     directory = Path(directory)
-    vocabulary = _vocabulary(directory)
-    settings = _optional(directory / _TOKENIZER)
     path = directory / _TOKENIZER
-    added = _added(path, settings)
-    if "added_tokens_decoder" not in settings:  # as older directories have it, in files of their own
+    settings = _optional(path)
+    is_older = "added_tokens_decoder" not in settings  # these have tokens in files of their own
+    if is_older:
         settings = {**settings, **_optional(directory / _SPECIAL_MAP)}
-        added = _legacy_added(directory / _ADDED, settings)
+    special = {key: token for key in _NAMED if (token := _token(path, key, settings.get(key))) is not None}
+    extra = _extra(path, settings)
+    names = {token.content for token in (*special.values(), *extra)}
     return TextFiles(
         directory=directory,
-        vocabulary=vocabulary,
-        special={
-            key: token
-            for key, value in settings.items()
-            if key in _NAMED and (token := _token(path, key, value)) is not None
-        },
-        added=added,
-        extra=_extra(path, settings),
+        vocabulary=_vocabulary(directory),
+        special=special,
+        added=_older_added(directory / _ADDED, names) if is_older else _added(path, settings),
+        extra=extra,
         add_bos=_stated(path, settings, "add_bos_token"),
         add_eos=_stated(path, settings, "add_eos_token"),
         end_ids=_end_ids(directory),
@@ -201,7 +198,7 @@ def _flags(path: Path, key: str, value: Mapping[str, Any]) -> dict[str, bool]:
 
 def _added(path: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
     key = "added_tokens_decoder"
-    listed = settings.get(key, {})
+    listed = settings[key]
     if not isinstance(listed, dict):
         raise invalid(path, key, f"is {_shown(listed)}; an object of ids is wanted")
     added = {}
@@ -214,10 +211,7 @@ def _added(path: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
     return added
 
 
-def _legacy_added(path: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
-    named = [settings.get(key) for key in _NAMED]
-    named += [item for key in _EXTRA if isinstance(items := settings.get(key), list) for item in items]
-    special = {item["content"] if isinstance(item, dict) else item for item in named if item}
+def _older_added(path: Path, special: set[str]) -> dict[int, AddedToken]:
     added = {}
     for content, token in _optional(path).items():
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < _MAX_ID:

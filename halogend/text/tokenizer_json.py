@@ -35,9 +35,9 @@ def build(files: TextFiles) -> tuple[Lexicon, WholeEncoder]:
     path = files.vocabulary
     content = read_json(path)
     vocab = _checked_vocab(path, content, files.embedding_rows)
-    _drop_beyond(content, files.embedding_rows)
+    is_changed = _drop_beyond(content, files.embedding_rows)
     _check_added(path, content, vocab)
-    engine = _engine(path, content)
+    engine = _engine(path, content, is_changed=is_changed)
     _add_settings(files, engine, vocab)
     _check_ids(path, content, files, engine)
     added = engine.get_added_tokens_decoder()
@@ -94,16 +94,19 @@ def _listed_added(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [token for token in content.get("added_tokens") or [] if isinstance(token, dict)]
 
 
-def _drop_beyond(content: dict[str, Any], rows: int | None) -> None:
+def _drop_beyond(content: dict[str, Any], rows: int | None) -> bool:
     """Added tokens that no embedding belongs to can stand in no text. (Text models that were made from
-    one with images list some.)"""
+    one with images list some.) Whether there were any."""
     listed = content.get("added_tokens")
-    if rows is not None and isinstance(listed, list):
-        content["added_tokens"] = [
-            token
-            for token in listed
-            if not (isinstance(token, dict) and isinstance(token.get("id"), int) and token["id"] >= rows)
-        ]
+    if rows is None or not isinstance(listed, list):
+        return False
+    kept = [
+        token
+        for token in listed
+        if not (isinstance(token, dict) and isinstance(token.get("id"), int) and token["id"] >= rows)
+    ]
+    content["added_tokens"] = kept
+    return len(kept) < len(listed)
 
 
 def _check_added(path: Path, content: Mapping[str, Any], vocab: Mapping[str, int]) -> None:
@@ -122,9 +125,10 @@ def _check_added(path: Path, content: Mapping[str, Any], vocab: Mapping[str, int
             )
 
 
-def _engine(path: Path, content: Mapping[str, Any]) -> tokenizers.Tokenizer:
+def _engine(path: Path, content: Mapping[str, Any], *, is_changed: bool) -> tokenizers.Tokenizer:
+    make = tokenizers.Tokenizer
     try:
-        engine = tokenizers.Tokenizer.from_str(json.dumps(content))
+        engine = make.from_str(json.dumps(content)) if is_changed else make.from_file(str(path))
     except Exception as error:  # the package raises bare Exception
         raise _explained(path, content, error) from error
     engine.no_truncation()

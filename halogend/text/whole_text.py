@@ -94,7 +94,10 @@ def _inner(plain: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _merges_any(content: Mapping[str, Any], control: Mapping[str, int]) -> bool:
-    return any("".join(_halves(merge)) in control for merge in content["model"].get("merges", ()))
+    return any(
+        (merge.replace(" ", "", 1) if isinstance(merge, str) else "".join(merge)) in control
+        for merge in content["model"].get("merges", ())
+    )
 
 
 def _halves(merge: str | list[str]) -> list[str]:
