@@ -19,6 +19,7 @@ from halogen_kernels import BACKENDS, WEIGHT_FORMATS, Kernels, LinearWeight, sel
 BATCHES = (1, 4, 16, 256)
 ROUNDS = 3
 SET_VALUES = 24 << 20
+MOST_MATRICES = 64
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -51,7 +52,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def pack_set(table: Kernels, rows: int, columns: int, dtype: torch.dtype) -> list[LinearWeight]:
-    count = max(1, SET_VALUES // (rows * columns))
+    count = max(1, min(MOST_MATRICES, SET_VALUES // (rows * columns)))
     return [table.pack_linear([torch.randn(rows, columns).to(dtype)]) for _ in range(count)]
 
 

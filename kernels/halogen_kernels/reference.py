@@ -65,7 +65,7 @@ def make_mixture(linear: Linear, gated_linear: GatedLinear) -> Mixture:
         for row in range(len(x)):
             for number, share in zip(chosen[row].tolist(), shares[row], strict=True):
                 inner = gated_linear(x[row : row + 1], experts.gate[number], experts.up[number], activation)
-                out[row] += share * linear(inner, experts.down[number])[0]
+                out[row] += linear(inner, experts.down[number])[0].to(out.dtype) * share
         return out.to(x.dtype)
 
     return mixture

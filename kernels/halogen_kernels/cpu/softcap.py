@@ -13,8 +13,9 @@ from torch import Tensor
 
 from halogen_kernels.values import AttentionShape, Workspace
 
-# Scores of a tile, 16 MiB of them. One position's may exceed it.
-TILE_VALUES = 4 << 20
+# Scores of a tile, 4 MiB of them: a prompt's later keys are not multiplied with its earlier rows. The scores of
+# one position may exceed it.
+TILE_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
