@@ -12,7 +12,7 @@ import base64
 import functools
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,10 @@ from typing import Any
 from support.gguf_files import byte_alphabet, llama_sizes, llama_tensors, write_gguf
 from support.text_samples import samples
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from halogend.checkpoint.gguf import GgufHeader
+from halogend.text.gguf_vocabulary import read_vocabulary
+from halogend.text.vocabulary import TokenType
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 _SIZE = 1200
@@ -236,6 +240,46 @@ def write_family_gguf(family: Family, path: Path, **changes: Any) -> Path:
     metadata = {f"tokenizer.ggml.{key}": value for key, value in keys.items()}
     metadata["general.name"] = family.name_in_gguf or family.name
     return write_gguf(path, {**llama_sizes(), **metadata}, llama_tensors(len(laid.tokens)))
+
+
+def directory_of_header(header: GgufHeader, family: Family, directory: Path) -> Path:
+    """The vocabulary of a real model's GGUF file, in the shape of its family's tokenizer.json."""
+    directory.mkdir(exist_ok=True)
+    found = read_vocabulary(header)
+    merges = found.merges if found.cutting is not None else _merges_by_score(found.tokens, found.types, found.scores)
+    special = (TokenType.CONTROL, TokenType.UNKNOWN)
+    added = [
+        Added(text, special=kind in special).entry(index)
+        for index, (text, kind) in enumerate(zip(found.tokens, found.types, strict=True))
+        if kind in (*special, TokenType.USER_DEFINED)
+    ]
+    content = tokenizer_json(family)
+    model = {"vocab": {text: index for index, text in enumerate(found.tokens)}, "merges": list(map(list, merges))}
+    content |= {"added_tokens": added, "model": {**content["model"], **model}}
+    if found.add_bos and family.bos is not None and found.bos_id is not None:
+        content["post_processor"] = _template(family.bos, found.bos_id)
+    config = {"bos_token": family.bos, "eos_token": family.eos, **family.config}
+    size = {"model_type": family.model_type, "vocab_size": len(found.tokens)}
+    for name, value in (("tokenizer", content), ("tokenizer_config", config), ("config", size)):
+        (directory / f"{name}.json").write_text(json.dumps(value))
+    return directory
+
+
+def _merges_by_score(
+    tokens: Sequence[str], types: Sequence[TokenType], scores: Sequence[float]
+) -> list[tuple[str, str]]:
+    """As the family's own converter makes them: every split of a piece into pieces, the best piece first."""
+    score = {
+        text: value
+        for text, kind, value in zip(tokens, types, scores, strict=True)
+        if kind in (TokenType.NORMAL, TokenType.USER_DEFINED)
+    }
+    return [
+        (text[:cut], text[cut:])
+        for text in sorted(score, key=score.__getitem__, reverse=True)
+        for cut in range(1, len(text))
+        if text[:cut] in score and text[cut:] in score
+    ]
 
 
 def write_tekken(family: Family, directory: Path) -> Path:

@@ -1,0 +1,69 @@
+"""Every way to cut words that a GGUF file may name, and other settings of its tokenizer, against
+llama.cpp; and the real models' vocabularies as directories, against `transformers`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.family_vocabs import FAMILIES, directory_of_header, write_family_gguf
+from support.llamacpp_vocab import LlamaVocabulary, llama_vocabularies
+from support.text_samples import samples
+
+from halogend.checkpoint.gguf import read_header
+from halogend.checkpoint.tokenizer_files import read_text_files
+from halogend.text.pretokenize import CUTTINGS
+from halogend.text.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.slow
+WAYS = [(add, parse) for add in (False, True) for parse in (False, True)]
+# Settings that llama.cpp does not heed are among them.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "extra white space": {"remove_extra_whitespaces": True},
+    "no prefix, but EOS": {"add_space_prefix": False, "add_eos_token": True},
+    "no BOS": {"add_bos_token": False},
+}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, LlamaVocabulary]]:
+    root = tmp_path_factory.mktemp("pre")
+    paths = {pre: write_family_gguf(FAMILIES["phi4"], root / f"{pre}.gguf", pre=pre) for pre in CUTTINGS}
+    for index, (name, changes) in enumerate(SETTINGS.items()):
+        paths[name] = write_family_gguf(FAMILIES["mistral-spm"], root / f"spm{index}.gguf", **changes)
+    found = llama_vocabularies(list(paths.values()), samples())
+    return {name: (path, found[path]) for name, path in paths.items()}
+
+
+@pytest.mark.parametrize("name", [*CUTTINGS, *SETTINGS])
+def test_words_are_cut_as_llamacpp_cuts_them(name: str, llama: dict[str, tuple[Path, LlamaVocabulary]]):
+    path, found = llama[name]
+    tokenizer = Tokenizer.from_header(read_header(path))
+    for text in samples():
+        for add, parse in WAYS:
+            ours = tokenizer.encode(text, add_special=add, parse_special=parse)
+            assert ours == found.ids(text, add_special=add, parse_special=parse), (text, add, parse)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(("model", "family"), [("gemma", "gemma"), ("smollm2", "smollm")])
+def test_a_real_vocabulary_as_a_directory(model: str, family: str, tmp_path: Path, request: pytest.FixtureRequest):
+    from transformers import AutoTokenizer
+
+    header = read_header(request.getfixturevalue(model))
+    directory = directory_of_header(header, FAMILIES[family], tmp_path / model)
+    tokenizer, fast = Tokenizer.from_files(read_text_files(directory)), AutoTokenizer.from_pretrained(directory)
+    assert (
+        tokenizer.vocab_size
+        == len(fast)
+        == len(json.loads((directory / "tokenizer.json").read_text())["model"]["vocab"])
+    )
+    for text in samples():
+        for add, parse in WAYS:
+            ours = tokenizer.encode(text, add_special=add, parse_special=parse)
+            assert ours == fast(text, add_special_tokens=add, split_special_tokens=not parse).input_ids, (text, add)
+    ids = tokenizer.encode("".join(samples()), add_special=False, parse_special=False)
+    shown = b"".join(map(tokenizer.piece, ids)).decode()
+    assert shown.replace("▁", " ") == "".join(samples()).replace("▁", " ")
