@@ -9,6 +9,7 @@ from pathlib import Path
 
 from halogend.checkpoint.errors import (
     ARCHITECTURE_UNSUPPORTED,
+    FORMAT_UNKNOWN,
     KEY_INVALID,
     TENSOR_MISMATCH,
     TYPE_UNSUPPORTED,
@@ -73,7 +74,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
     geometry = family.read(GgufParameters(header))
     stored = {name: Plain(tensor) for name, tensor in header.tensors.items()}
-    weights = find_weights(geometry, stored, GgufNames(), path)
+    weights = find_weights(geometry, stored, GgufNames(), path, header.files)
     _check_types(header.tensors, path)
     _check_vocabulary(header, geometry)
     return Checkpoint(
@@ -91,13 +92,16 @@ def _open_gguf(path: Path) -> Checkpoint:
 
 
 def _open_directory(path: Path) -> Checkpoint:
+    if not path.is_dir():
+        message = f"{path}: is weights alone; name the directory that has them and {CONFIG}"
+        raise CheckpointError(FORMAT_UNKNOWN, message)
     config_path = path / CONFIG
     config = read_json(config_path)
     family = _family(config_path, config.get("architectures"))
     shards = read_shards(path)
     geometry = family.read(HfParameters(config_path, config, family.keys))
-    stored = encode(shards.tensors, config.get("quantization_config"), config_path)
-    weights = find_weights(geometry, stored, HfNames(family), path)
+    stored = encode(shards.tensors, config.get("quantization_config"), config_path, shards.files)
+    weights = find_weights(geometry, stored, HfNames(family), path, shards.files)
     return Checkpoint(
         path=path,
         format="safetensors",
@@ -113,6 +117,8 @@ def _open_directory(path: Path) -> Checkpoint:
 
 def _family(path: Path, architectures: object) -> Family:
     """By `architectures`, which names the class that the weights were saved from."""
+    if architectures is None:
+        raise CheckpointError(KEY_INVALID, f"{path}: key 'architectures' is missing")
     if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
         raise CheckpointError(
             KEY_INVALID, f"{path}: key 'architectures' is {architectures!r:.60}; a list of one name is wanted"

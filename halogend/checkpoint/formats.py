@@ -14,6 +14,14 @@ from halogend.checkpoint.errors import (
 
 AVAILABLE = ("gguf", "safetensors")
 _V2_MAGIC = b"HALOGEN2"
+_CONFIG = "config.json"
+_LFS_POINTER = b"version "  # how the text file begins that Git keeps in place of a large one
+# What a directory holds that is no checkpoint itself, and what to name instead.
+_NOT_A_MODEL = (
+    ("*.gguf", "name the .gguf file itself"),
+    ("snapshots", "it is the cache of a hub; name one of the directories under snapshots"),
+    ("adapter_config.json", "it is an adapter, and adapters are not supported"),
+)
 
 
 def detect_format(path: str | Path) -> str:
@@ -21,9 +29,7 @@ def detect_format(path: str | Path) -> str:
     cannot be read."""
     path = Path(path)
     if path.is_dir():
-        if (path / "config.json").is_file():
-            return "safetensors"
-        raise CheckpointError(FORMAT_UNKNOWN, f"{path}: a directory without config.json is no checkpoint")
+        return _directory_format(path)
     with open_regular(path) as file:
         try:
             head = file.read(16)
@@ -36,8 +42,26 @@ def detect_format(path: str | Path) -> str:
         return "v2"
     if len(head) > 9 and head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= size - 8:
         return "safetensors"
-    begins = f"it begins with {head[:8]!r}" if head else "it is empty"
-    raise CheckpointError(FORMAT_UNKNOWN, f"{path}: is no checkpoint of a known format: {begins}")
+    if head.startswith(_LFS_POINTER):
+        what = "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"
+    else:
+        begins = f"it begins with {head[:8]!r}" if head else "it is empty"
+        what = f"is no checkpoint of a known format: {begins}; a GGUF file or a Hugging Face directory is wanted"
+    raise CheckpointError(FORMAT_UNKNOWN, f"{path}: {what}")
+
+
+def _directory_format(path: Path) -> str:
+    config = path / _CONFIG
+    if config.is_file():
+        return "safetensors"
+    if config.is_symlink() or config.exists():
+        with open_regular(config):  # which says why it cannot be read
+            return "safetensors"
+    for pattern, remedy in _NOT_A_MODEL:
+        if found := min(path.glob(pattern), default=None):
+            what = f"a directory with {found.name} and without {_CONFIG} is no checkpoint: {remedy}"
+            raise CheckpointError(FORMAT_UNKNOWN, f"{path}: {what}")
+    raise CheckpointError(FORMAT_UNKNOWN, f"{path}: a directory without {_CONFIG} is no checkpoint")
 
 
 def resolve_format(path: str | Path, load_format: str) -> str:
@@ -50,5 +74,8 @@ def resolve_format(path: str | Path, load_format: str) -> str:
             FORMAT_CONTRADICTION, f"{path}: is a {found} checkpoint, but load_format says {load_format}"
         )
     if found not in AVAILABLE:
-        raise CheckpointError(FORMAT_UNKNOWN, f"{path}: {found} checkpoints are not available yet; use a GGUF file")
+        raise CheckpointError(
+            FORMAT_UNKNOWN,
+            f"{path}: {found} checkpoints are not available yet; use a GGUF file or a Hugging Face directory",
+        )
     return found

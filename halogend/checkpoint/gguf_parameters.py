@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from halogend.checkpoint import keys, rope
-from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, TENSOR_MISSING, CheckpointError
+from halogend.checkpoint.errors import (
+    ARCHITECTURE_UNSUPPORTED,
+    TENSOR_MISMATCH,
+    TENSOR_MISSING,
+    CheckpointError,
+)
 from halogend.checkpoint.gguf import GgufHeader
 from halogend.checkpoint.parameters import RopeKind
 from halogend.checkpoint.rope import Rope, Yarn
@@ -55,9 +60,12 @@ class GgufParameters:
     @property
     def vocab(self) -> int:
         embedding = self.header.tensors.get("token_embd.weight")
-        if embedding is None or len(embedding.shape) != 2:
-            message = f"{self.header.path}: tensor 'token_embd.weight' is missing or no matrix"
-            raise CheckpointError(TENSOR_MISSING, message)
+        if embedding is None:
+            raise CheckpointError(TENSOR_MISSING, f"{self.header.path}: tensor 'token_embd.weight' is missing")
+        if len(embedding.shape) != 2:
+            where = self.header.files[embedding.file]
+            message = f"{where}: tensor 'token_embd.weight' has shape {list(embedding.shape)}; a matrix is wanted"
+            raise CheckpointError(TENSOR_MISMATCH, message)
         return embedding.shape[0]
 
     def has(self, name: str) -> bool:

@@ -80,7 +80,9 @@ def _read_version(cursor: Cursor) -> int:
 
 def _check_count(cursor: Cursor, count: int, min_bytes: int, what: str) -> None:
     if count * min_bytes > cursor.remaining:
-        raise cursor.truncated(f"the header claims {count} {what}, more than the file has room for")
+        raise cursor.truncated(
+            f"the header claims {count} {what}, more than the file has room for: it is cut short or damaged"
+        )
 
 
 def _alignment(path: Path, metadata: Mapping[str, Value]) -> int:

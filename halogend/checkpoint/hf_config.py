@@ -53,8 +53,15 @@ def read_json(path: Path) -> dict[str, Any]:
     no JSON, or no object, and for a key that is there twice."""
     with open_regular(path) as file:
         data = _read(file, path)
+    if not data.strip():
+        raise CheckpointError(KEY_INVALID, f"{path}: is empty")
     try:
         value = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except _TwiceError as error:
+        raise CheckpointError(KEY_INVALID, f"{path}: {error}") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise CheckpointError(KEY_INVALID, f"{path}: is no valid JSON: {error.msg} at {where}") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(KEY_INVALID, f"{path}: is no valid JSON: {error}") from error
     if not isinstance(value, dict):
@@ -74,12 +81,16 @@ def _read(file: Any, path: Path) -> bytes:
     return data
 
 
+class _TwiceError(ValueError):
+    """A JSON object has a key twice."""
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key {twice!r} is there twice")
+        raise _TwiceError(f"key {twice!r} is there twice")
     return found
 
 

@@ -7,7 +7,7 @@ that is left out gives a model that answers nonsense.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,27 +50,29 @@ def wanted_weights(g: Geometry) -> Iterator[Wanted]:
 
 
 def find_weights(
-    geometry: Geometry, stored: Mapping[str, Encoded], names: TensorNames, path: Path
+    geometry: Geometry, stored: Mapping[str, Encoded], names: TensorNames, path: Path, files: Sequence[Path]
 ) -> Mapping[str, Weight]:
-    """Each weight's place by its name. `stored` has the file's own names. Raises CheckpointError naming
-    the first tensor that is missing, misshapen or surplus."""
-    finder = _Finder(stored, names, path)
+    """Each weight's place by its name. `stored` has the names that the `files` of the checkpoint at
+    `path` have. Raises CheckpointError naming the first tensor that is missing, misshapen or surplus."""
+    finder = _Finder(stored, names, path, files)
     found = {wanted.name: finder.find(wanted) for wanted in wanted_weights(geometry)}
-    for name in stored:
+    for name, encoded in stored.items():
         if name not in finder.used and not names.may_ignore(name, geometry):
-            raise CheckpointError(
-                TENSOR_MISMATCH, f"{path}: tensor {name!r} has no place in a {geometry.architecture} model"
-            )
+            tensor = encoded.tensors[0]
+            size = f"of {geometry.layers} layers, as {names.source} gives it"
+            what = f"tensor {tensor.name!r} has no place in a {geometry.architecture} model {size}"
+            raise CheckpointError(TENSOR_MISMATCH, f"{files[tensor.file]}: {what}")
     return found
 
 
 class _Finder:
     """Looks weights up, and remembers which stored matrices were of use."""
 
-    def __init__(self, stored: Mapping[str, Encoded], names: TensorNames, path: Path) -> None:
+    def __init__(self, stored: Mapping[str, Encoded], names: TensorNames, path: Path, files: Sequence[Path]) -> None:
         self._stored = stored
         self._names = names
         self._path = path
+        self._files = files
         self.used: set[str] = set()
 
     def find(self, wanted: Wanted) -> Weight:
@@ -106,11 +108,14 @@ class _Finder:
 
     def _misshapen(self, name: str, rows: int, columns: int) -> CheckpointError:
         encoded = self._stored[name]
-        shape = encoded.tensor.shape if isinstance(encoded, Plain) else (encoded.rows, encoded.columns)
-        given = (rows,) if columns == 1 else (rows, columns)
-        return CheckpointError(
-            TENSOR_MISMATCH, f"{self._path}: tensor {name!r} has shape {shape}; the metadata gives {given}"
-        )
+        tensor = encoded.tensors[0]
+        if isinstance(encoded, Plain):
+            found = f"has shape {list(tensor.shape)}"
+        else:
+            found = f"holds a matrix of {[encoded.rows, encoded.columns]}"
+        given = [rows] if columns == 1 else [rows, columns]
+        message = f"{self._files[tensor.file]}: tensor {tensor.name!r} {found}; {self._names.source} gives {given}"
+        return CheckpointError(TENSOR_MISMATCH, message)
 
 
 def _beside(name: str, part: str) -> str:

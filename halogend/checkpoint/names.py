@@ -14,6 +14,11 @@ _ROTARY_BUFFER = re.compile(r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.i
 
 
 class TensorNames(Protocol):
+    """`source` is what gives the model's sizes, in messages."""
+
+    @property
+    def source(self) -> str: ...
+
     def of(self, name: str) -> tuple[str, ...]:
         """Names in the file, the usual one first; empty where the format has no such tensor."""
         ...
@@ -24,6 +29,10 @@ class TensorNames(Protocol):
 
 
 class GgufNames:
+    @property
+    def source(self) -> str:
+        return "the metadata"
+
     def of(self, name: str) -> tuple[str, ...]:
         if name.endswith(".bias"):
             return (name,)
@@ -39,6 +48,10 @@ class GgufNames:
 @dataclass(frozen=True, slots=True)
 class HfNames:
     family: Family
+
+    @property
+    def source(self) -> str:
+        return "config.json"
 
     def of(self, name: str) -> tuple[str, ...]:
         if name in HF_TOP:

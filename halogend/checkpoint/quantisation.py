@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +39,18 @@ _FP8_OTHERS = (".input_scale", ".activation_scale", ".k_scale", ".v_scale")  # o
 _QUANTISED = (*_INT4_PARTS, ".weight_scale", "_scale_inv", ".weight_packed", ".biases", ".absmax", ".quant_map")
 
 
-def encode(tensors: Mapping[str, TensorInfo], config: object, path: Path) -> dict[str, Encoded]:
+def encode(
+    tensors: Mapping[str, TensorInfo], config: object, path: Path, files: Sequence[Path] = ()
+) -> dict[str, Encoded]:
     """Each stored matrix by the name that it has unquantised ("model.layers.0.mlp.up_proj.weight").
 
     `config` is config.json's section `quantization_config`, None where it has none; `path` is what
-    messages begin with. Raises CheckpointError naming the tensor or key.
+    messages about it begin with, `files` those about a tensor (`path` without them). Raises
+    CheckpointError naming the tensor or key.
     """
     if config is not None and not isinstance(config, dict):
         raise CheckpointError(KEY_INVALID, f"{path}: key {SECTION!r} is {reprlib.repr(config)}, no JSON object")
-    return _Encoder(tensors, path, config).encode()
+    return _Encoder(tensors, path, config, files).encode()
 
 
 def describe(encoded: Iterable[Encoded]) -> str:
@@ -85,9 +88,12 @@ def _groups_of(matrices: Iterable[Gptq | Awq]) -> str:
 class _Encoder:
     """Turns a table of tensors into one of matrices; used once, and the only writer of its table."""
 
-    def __init__(self, tensors: Mapping[str, TensorInfo], path: Path, config: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, tensors: Mapping[str, TensorInfo], path: Path, config: Mapping[str, Any] | None, files: Sequence[Path]
+    ) -> None:
         self._tensors = tensors
         self._path = path
+        self._files = files
         self._scheme = None if config is None else read_scheme(config, path)
         self._stated = f"has no {SECTION!r}" if config is None else f"says {config['quant_method']}"
         self._used: set[str] = set()
@@ -102,22 +108,19 @@ class _Encoder:
                 quantised = {}
         if self._scheme is not None and not quantised:
             raise CheckpointError(
-                TENSOR_MISSING, f"{self._path}: the configuration {self._stated}, but no tensor is quantised"
+                TENSOR_MISSING, f"{self._path}: key {SECTION!r} {self._stated}, but no tensor is quantised"
             )
         plain = {name: self._plain(tensor) for name, tensor in self._tensors.items() if name not in self._used}
-        for name in quantised.keys() & plain.keys():
+        for name in sorted(quantised.keys() & plain.keys()):
             raise self._bad(name, "is there both quantised and not")
         return {**plain, **quantised}
 
     def _plain(self, tensor: TensorInfo) -> Plain:
         if tensor.name.endswith(_QUANTISED) or tensor.type in _EIGHT_BITS:
-            raise CheckpointError(
-                KEY_INVALID,
-                f"{self._path}: tensor {tensor.name!r} ({tensor.type.name}) is part of a quantised matrix, "
-                f"but the configuration {self._stated}",
-            )
+            what = f"({tensor.type.name}) is part of a quantised matrix, but the configuration {self._stated}"
+            raise self._bad(tensor.name, what, KEY_INVALID)
         if tensor.type not in _FLOATS and tensor.name.endswith(".weight"):
-            raise self._bad(tensor.name, f"is {tensor.type.name}, which no weight is read from", TYPE_UNSUPPORTED)
+            raise self._bad(tensor.name, f"is {tensor.type.name}, of which no weight can be made", TYPE_UNSUPPORTED)
         return Plain(tensor)
 
     def _int4(self, scheme: AwqScheme | GptqScheme) -> dict[str, Encoded]:
@@ -226,4 +229,8 @@ class _Encoder:
             )
 
     def _bad(self, name: str, what: str, code: str = TENSOR_MISMATCH) -> CheckpointError:
-        return CheckpointError(code, f"{self._path}: tensor {name!r} {what}")
+        where = self._path
+        if self._files:
+            tensor = self._tensors.get(name)
+            where = self._files[0].parent if tensor is None else self._files[tensor.file]
+        return CheckpointError(code, f"{where}: tensor {name!r} {what}")

@@ -21,7 +21,12 @@ from halogend.checkpoint.errors import (
     TENSOR_MISSING,
     CheckpointError,
 )
-from halogend.checkpoint.safetensors_header import MAX_HEADER_BYTES, parse_json_object, read_safetensors_header
+from halogend.checkpoint.safetensors_header import (
+    MAX_HEADER_BYTES,
+    SafetensorsHeader,
+    parse_json_object,
+    read_safetensors_header,
+)
 from halogend.checkpoint.tensor_table import TensorInfo
 
 SINGLE_FILE = "model.safetensors"
@@ -83,15 +88,25 @@ def _read_files(files: tuple[Path, ...], index: bytes, weight_map: Mapping[str, 
         listed.setdefault(shard, []).append(name)
     tensors: dict[str, TensorInfo] = {}
     for number, path in enumerate(files):
-        header = read_safetensors_header(path, number)
+        header = _read_listed(path, number, len(listed.get(path.name, ())))
         digest.update(len(header.raw).to_bytes(8, "little") + header.raw)
-        for name in header.tensors.keys() & tensors.keys():
+        for name in sorted(header.tensors.keys() & tensors.keys()):
             other = files[tensors[name].file].name
             raise CheckpointError(INDEX_INVALID, f"{path}: tensor {name!r} is in {other} as well")
         if weight_map is not None:
             _check_against_index(path, header.tensors, weight_map, listed[path.name])
         tensors |= header.tensors
     return Shards(files, MappingProxyType(tensors), digest.hexdigest())
+
+
+def _read_listed(path: Path, number: int, listed: int) -> SafetensorsHeader:
+    """The header of file `number`, into which the index puts `listed` tensors (0: there is no index)."""
+    try:
+        return read_safetensors_header(path, number)
+    except CheckpointError as error:
+        if error.code == FILE_UNREADABLE and listed:
+            raise CheckpointError(error.code, f"{error.message} ({INDEX_FILE} puts {listed} tensors there)") from error
+        raise
 
 
 def _check_against_index(
@@ -138,7 +153,7 @@ def _nothing_to_read(directory: Path) -> CheckpointError:
         return CheckpointError(FILE_UNREADABLE, f"{directory}: cannot be read: {error.strerror}")
     wanted = f"neither {SINGLE_FILE} nor {INDEX_FILE}"
     for suffixes, remedy in (
-        ((".safetensors",), "shards need their index; fetch it, or give the path of the one file"),
+        ((".safetensors",), f"shards need their index; fetch it, or name the one file {SINGLE_FILE}"),
         ((".gguf",), "give the path of the .gguf file itself"),
         (_PICKLES, "pickled weights are not read; convert them to safetensors first (save_pretrained does)"),
     ):
