@@ -19,7 +19,7 @@ from typing import Protocol
 from halogend.config.codes import Code
 from halogend.control.client import Client
 from halogend.control.health import Pulse, verdict
-from halogend.control.process import Host, reap
+from halogend.control.process import Host, ending, reap
 from halogend.control.startup import Ready, Startup
 from halogend.control.worker import Worker
 from halogend.wire.messages import (
@@ -291,7 +291,7 @@ class Generation:
         await worker.child.exited.wait()
         if worker.child.status in _FOLLOWS:
             await self._until_peer_exited(worker)
-        how = f"the {worker.role} process ended with status {worker.child.status}"
+        how = f"the {worker.role} process {ending(worker.child.status)}"
         self._startup.fail(Code.START_FAILED, f"{how} while starting", self.stderr_tail)
         if self.state is State.STARTING:
             self.client.close()  # whoever waits for its first token hears of it

@@ -23,6 +23,10 @@ from typing import BinaryIO
 _TAIL_LINES = 40
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 _READ_BYTES = 64 << 10
+_SIGNAL_HINTS = {
+    signal.SIGBUS: "; a file that it had mapped was cut short, or its disk cannot be read",
+    signal.SIGKILL: "; somebody sent it, or the system was out of memory",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,16 @@ def spawn(host: Host, module: str, sockets: Mapping[str, socket.socket], environ
         popen.kill()
         popen.wait()
         raise
+
+
+def ending(status: int | None) -> str:
+    """How a process ended, as the end of a sentence."""
+    if status is None or status >= 0:
+        return f"ended with status {status}"
+    known = next((each for each in signal.Signals if each == -status), None)
+    if known is None:
+        return f"was ended by signal {-status}"
+    return f"was ended by {known.name}{_SIGNAL_HINTS.get(known, '')}"
 
 
 async def reap(child: Child, grace_s: float) -> int:

@@ -54,14 +54,21 @@ LOADS = {
     "another version of the wire": (_other_version, "speaks version 99"),
     "text refuses": (_order("load", "text", **REFUSED), "no memory"),
     "engine refuses": (_order("load", "engine", **REFUSED), "no memory"),
-    "text killed": (_order("load", "text", do="die", signal=signal.SIGKILL), "status -9"),
-    "engine killed": (_order("load", "engine", do="die", signal=signal.SIGKILL), "status -9"),
+    "text killed": (_order("load", "text", do="die", signal=signal.SIGKILL), "SIGKILL; somebody sent it"),
+    "engine lost its file": (
+        _order("load", "engine", do="die", signal=signal.SIGBUS),
+        "SIGBUS; a file that it had mapped",
+    ),
+    "engine killed": (_order("load", "engine", do="die", signal=signal.SIGKILL), "SIGKILL; somebody sent it"),
     "engine crashes": (_order("load", "engine", do="crash", message="bug"), "status 1"),
     "engine stands still": (_order("load", "engine", do="stick"), "no progress"),
     "text ends at ready": (_order("ready", "text", do="end", status=5), "HRT-1010"),
     "engine ends at ready": (_order("ready", "engine", do="end", status=5), "HRT-1010"),
     "first token fails": (_order("generate", "engine", **REFUSED, **FIRST_TOKEN), "no memory"),
-    "engine killed at first token": (_order("generate", "engine", do="die", signal=9, **FIRST_TOKEN), "status -9"),
+    "engine killed at first token": (
+        _order("generate", "engine", do="die", signal=9, **FIRST_TOKEN),
+        "SIGKILL; somebody sent it",
+    ),
     "text killed at first token": (_order("submit", "text", do="die", signal=9, times=1), "HRT-1010"),
 }
 
