@@ -50,6 +50,18 @@ def read_vocabulary(header: GgufHeader) -> Vocabulary:
     )
 
 
+def unknown_merge(header: GgufHeader, vocabulary: Vocabulary) -> CheckpointError | None:
+    """The first merge of a piece that is no token, where there is one: the package does not say which."""
+    known = frozenset(vocabulary.tokens)
+    for index, (left, right) in enumerate(vocabulary.merges):
+        unknown = next((text for text in (left, right, left + right) if text not in known), None)
+        if unknown is not None:
+            what = f"holds {left + ' ' + right!r:.60} at {index}, but {unknown!r:.60} is none of the tokens"
+            message = f"{header.path}: metadata key 'tokenizer.ggml.merges' {what}"
+            return CheckpointError(TOKENIZER_INVALID, message)
+    return None
+
+
 def _kind(header: GgufHeader) -> str:
     model = keys.text(header, "tokenizer.ggml.model")
     if model not in _KINDS:

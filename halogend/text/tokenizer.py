@@ -32,7 +32,10 @@ class Tokenizer:
         """Of a GGUF file. Takes a second or so of CPU for a large vocabulary. Raises CheckpointError
         naming the key at fault."""
         vocabulary = gguf_vocabulary.read_vocabulary(header)
-        return _guarded(header.path, lambda: cls(lexicon_of(vocabulary, chat_prefix=True), CutEncoder(vocabulary)))
+        try:
+            return _guarded(header.path, lambda: cls(lexicon_of(vocabulary, chat_prefix=True), CutEncoder(vocabulary)))
+        except CheckpointError as error:
+            raise gguf_vocabulary.unknown_merge(header, vocabulary) or error from error.__cause__
 
     @classmethod
     def from_files(cls, files: TextFiles) -> Tokenizer:

@@ -7,17 +7,17 @@ BOS and EOS stand where its post-processor puts them, whatever `add_bos_token` s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
-from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
 from halogend.checkpoint.hf_config import read_json
 from halogend.checkpoint.tokenizer_files import AddedToken, TextFiles, invalid
 from halogend.text import pieces
 from halogend.text.lexicon import Lexicon
+from halogend.text.tokenizer_faults import explained, steps
 from halogend.text.vocabulary import named_ends
 from halogend.text.whole_text import WholeEncoder, plain_engine
 
@@ -130,25 +130,10 @@ def _engine(path: Path, content: Mapping[str, Any], *, is_changed: bool) -> toke
     try:
         engine = make.from_str(json.dumps(content)) if is_changed else make.from_file(str(path))
     except Exception as error:  # the package raises bare Exception
-        raise _explained(path, content, error) from error
+        raise explained(path, content, error) from error
     engine.no_truncation()
     engine.no_padding()
     return engine
-
-
-def _explained(path: Path, content: Mapping[str, Any], error: Exception) -> CheckpointError:
-    """Which of the merges cannot be used, if it is one of them: the package only names a column."""
-    vocab, merges = content["model"]["vocab"], content["model"].get("merges")
-    if not isinstance(merges, list):
-        return invalid(path, "model.merges", "is missing or no list")
-    for index, merge in enumerate(merges):
-        halves = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(halves, list) or len(halves) != 2 or not all(isinstance(half, str) for half in halves):
-            return invalid(path, f"model.merges[{index}]", f"is {merge!r:.60}; two pieces are wanted")
-        unknown = next((text for text in (*halves, "".join(halves)) if text not in vocab), None)
-        if unknown is not None:
-            return invalid(path, f"model.merges[{index}]", f"names {unknown!r:.60}, which is not in model.vocab")
-    return CheckpointError(TOKENIZER_INVALID, f"{path}: its tokenizer is broken: {error}")
 
 
 # --- what the settings beside it add --------------------------------------------------------------
@@ -248,26 +233,15 @@ def _fallback_piece(text: str) -> bytes:
 _BYTE_SET = frozenset(_BYTE_PIECES)
 
 
-def _types(part: object) -> Iterator[Mapping[str, Any]]:
-    """A step of the file's pipeline, or the steps of a sequence."""
-    if isinstance(part, dict):
-        inner = next((part[key] for key in ("normalizers", "pretokenizers", "decoders") if key in part), None)
-        if isinstance(inner, list):
-            for step in inner:
-                yield from _types(step)
-        else:
-            yield part
-
-
 def _is_byte_level(path: Path, content: Mapping[str, Any]) -> bool:
     """Whether tokens are bytes written as characters, or text with byte tokens beside."""
     for part in ("decoder", "pre_tokenizer"):
-        for step in _types(content.get(part)):
+        for step in steps(content.get(part)):
             if step.get("type") in _DECODERS:
                 return _DECODERS[step["type"]]
     if content["model"].get("byte_fallback"):
         return False
-    kinds = [step.get("type") for step in _types(content.get("decoder"))]
+    kinds = [step.get("type") for step in steps(content.get("decoder"))]
     raise invalid(path, "decoder", f"is {kinds}; a byte-level one or one with byte fallback is supported")
 
 
@@ -279,11 +253,11 @@ def _longest_bytes(
         covers = all(char in vocab for char in pieces.byte_alphabet())
     else:
         covers = bool(content["model"].get("byte_fallback")) and all(text in vocab for text in _BYTE_PIECES)
-    normalizers = list(_types(content.get("normalizer")))
+    normalizers = list(steps(content.get("normalizer")))
     keeps = all(step.get("type") in _KEEPING and _grows(step) for step in normalizers)
     cuts = all(
         step.get("type") in _CUTTING and step.get("behavior") not in ("Removed", "removed")
-        for step in _types(content.get("pre_tokenizer"))
+        for step in steps(content.get("pre_tokenizer"))
     )
     if not (covers and keeps and cuts):
         return 0
