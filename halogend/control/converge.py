@@ -14,10 +14,10 @@ import structlog
 from halogend.control.generation import Generation, UpdateError
 from halogend.control.house import House, ledger_name
 from halogend.control.load import Superseded, load, unless_superseded
-from halogend.control.plan import Target, with_pool
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import drain_limit_s, reclaim
 from halogend.control.startup import StartError
+from halogend.control.target import Target, with_pool
 from halogend.control.unit import Change, Unit, first_of
 from halogend.wire.messages import PrepareEngine, PrepareText
 

@@ -12,10 +12,10 @@ from halogend.control.cores import Cores
 from halogend.control.generation import Generation, GenerationSpec
 from halogend.control.health import SPEAKING_S
 from halogend.control.ledger import Holding, Ledger
-from halogend.control.plan import Target
 from halogend.control.process import Host
 from halogend.control.receipts import ModelRecord, StepRecord
 from halogend.control.router import Router
+from halogend.control.target import Target
 from halogend.control.unit import Unit
 from halogend.obs.metrics import Metrics
 from halogend.wire.messages import EngineStats

@@ -19,9 +19,10 @@ import structlog
 from halogend.config.codes import Code
 from halogend.control.generation import Generation
 from halogend.control.house import House
-from halogend.control.plan import Target, mib, with_pool
+from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord
 from halogend.control.startup import StartError
+from halogend.control.target import Target, with_pool
 from halogend.control.unit import Unit, first_of
 from halogend.wire.messages import EngineSpec, Failure
 

@@ -1,4 +1,4 @@
-"""What a document means for the models that run: targets, and the way from one to the other.
+"""The way from what runs to what is wanted: what happens to each model, and whether it fits.
 
 Pure: values in, values out. The class of a change comes from the schema; this module only adds
 what the schema cannot know, the fingerprints of inputs and the bytes.
@@ -10,56 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from halogend.config.codes import Code
 from halogend.config.fields import Apply, changed_fields
-from halogend.config.fit import usable_bytes
-from halogend.config.placement import kv_ratios
 from halogend.config.problems import Problem
-from halogend.config.schema import Document, ModelConfig, ServerConfig
-from halogend.control.facts import WORKING_BYTES, Gathered, Inputs, Resolved
-from halogend.control.generation import GenerationSpec
-from halogend.control.ledger import Holding
+from halogend.config.schema import ServerConfig
+from halogend.control.facts import Inputs
 from halogend.control.load_plan import LoadPlan
-from halogend.control.machine import Machine
 from halogend.control.receipts import ModelAction
-from halogend.control.router import RouteSettings
-from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
-
-_DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A model's desired state, concrete. `floor_bytes` is the least KV pool that can serve one full
-    request; `holding.kv_bytes` is what the pool may grow to."""
-
-    config: ModelConfig
-    inputs: Inputs
-    spec: GenerationSpec
-    settings: RouteSettings
-    holding: Holding
-    floor_bytes: int
-    budget_bytes: int
-    load: LoadPlan
-
-    @property
-    def name(self) -> str:
-        return self.config.name
-
-    @property
-    def replaces(self) -> bool:
-        return self.config.reload.strategy == "replace"
-
-    def same_generation(self, other: Target) -> bool:
-        """Would the same loaded generation serve both? Then the way between them is live."""
-        fields = changed_fields(self.config, other.config)
-        return (
-            self.inputs.checkpoint == other.inputs.checkpoint
-            and self.spec.engine.stretched == other.spec.engine.stretched
-            and all(field.apply is not Apply.GENERATION for field in fields)
-        )
+from halogend.control.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,147 +44,6 @@ class Plan:
     models: tuple[ModelPlan, ...]
     server_changes: tuple[dict[str, Any], ...]
     problems: tuple[Problem, ...]
-
-
-# --- document and facts -> targets ----------------------------------------------------------------
-
-
-def targets(document: Document, gathered: Gathered) -> dict[str, Target]:
-    """The desired state of every model. Every model's files must have been usable."""
-    ratios = kv_ratios(document, gathered.machine.devices)
-    found = {}
-    for name, resolved in gathered.models.items():
-        budget = usable_bytes(document, gathered.machine.device(resolved.device))
-        fixed = sum(_fixed_bytes(gathered, peer) for peer in _peers(gathered, resolved.device))
-        own = _fixed_bytes(gathered, name)
-        room = Room(budget, max(0, budget - fixed), max(0, budget - own), ratios.get(name, 0.0))
-        found[name] = _target(resolved, room, gathered.machine)
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Bytes generations may take on a device, the part that is for KV, the most one model's pool could
-    ever have (address space: it costs nothing), and this model's share."""
-
-    budget_bytes: int
-    kv_budget_bytes: int
-    reserve_bytes: int
-    kv_ratio: float
-
-
-def _peers(gathered: Gathered, device: str) -> list[str]:
-    return [name for name, each in gathered.models.items() if each.device == device]
-
-
-def _fixed_bytes(gathered: Gathered, name: str) -> int:
-    facts = gathered.facts.models[name]
-    return (facts.weight_bytes or 0) + facts.working_bytes
-
-
-def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
-    config = resolved.config
-    limits = _limits(resolved)
-    floor = resolved.kv.pool_bytes(limits.max_model_len)
-    most = resolved.kv.pool_bytes(limits.max_model_len, requests=config.max_batch)
-    wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
-    kv_bytes = max(floor, min(most, wanted))
-    engine = _engine_spec(resolved, limits, kv_bytes, max(kv_bytes, room.reserve_bytes), machine.cores)
-    text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
-    spec = GenerationSpec(
-        model=config.name,
-        text=text,
-        engine=engine,
-        progress_timeout_s=config.load.progress_timeout_s,
-        warmup_prompt=config.warmup.prompt,
-    )
-    return Target(
-        config=config,
-        inputs=resolved.inputs,
-        spec=spec,
-        settings=_settings(resolved, limits),
-        holding=Holding(resolved.device, resolved.load.held_bytes, WORKING_BYTES, kv_bytes),
-        floor_bytes=floor,
-        budget_bytes=room.budget_bytes,
-        load=resolved.load,
-    )
-
-
-def _limits(resolved: Resolved) -> Limits:
-    config = resolved.config
-    longest = config.max_model_len or resolved.geometry.context_length
-    return Limits(
-        max_prompt_len=min(config.max_prompt_len or longest, longest),
-        max_decode_len=min(config.max_decode_len or longest, longest),
-        max_model_len=longest,
-    )
-
-
-def _engine_spec(resolved: Resolved, limits: Limits, kv_bytes: int, reserve_bytes: int, cores: int) -> EngineSpec:
-    config = resolved.config
-    return EngineSpec(
-        path=config.model,
-        load_format=config.load_format,
-        precision=resolved.load.precision,
-        compute_dtype=resolved.compute_dtype,
-        stretched=resolved.geometry.is_stretched(limits.max_model_len),
-        kv_cache_dtype=resolved.kv_dtype,
-        flash_attention=config.kernels.flash_attention,
-        backend="cpu" if config.kernels.backend == "auto" else config.kernels.backend,
-        max_model_len=resolved.geometry.context_length,
-        pool_reserve_bytes=reserve_bytes,
-        threads=cores,
-        load_threads=0 if config.load_thread_num == "auto" else config.load_thread_num,
-        limits=EngineLimits(
-            max_model_len=limits.max_model_len,
-            max_batch=config.max_batch,
-            max_queue=config.max_queue,
-            queue_timeout_s=config.queue_timeout_ms / 1000,
-            request_timeout_s=config.request_timeout_ms / 1000,
-            prefill_chunk_tokens=0 if config.prefill_chunk == "auto" else config.prefill_chunk,
-            pool_bytes=kv_bytes,
-        ),
-    )
-
-
-def _settings(resolved: Resolved, limits: Limits) -> RouteSettings:
-    config = resolved.config
-    return RouteSettings(
-        aliases=config.names[1:],
-        weight=config.weight,
-        sampling=_sampling(resolved),
-        limits=limits,
-        max_queue=config.max_queue,
-        queue_timeout_s=config.queue_timeout_ms / 1000,
-    )
-
-
-def _sampling(resolved: Resolved) -> Sampling:
-    """The document's value, else the checkpoint's own, else ours."""
-    asked, own = resolved.config.sampling, resolved.sampling
-
-    def pick(name: str, neutral: float) -> float:
-        stated = getattr(asked, name)
-        return float(own.get(name, neutral) if stated is None else stated)
-
-    return Sampling(
-        temperature=pick("temperature", _DEFAULT_TEMPERATURE),
-        top_p=pick("top_p", _DEFAULT_TOP_P),
-        top_k=int(pick("top_k", 0)),
-        min_p=pick("min_p", 0.0),
-        repetition_penalty=pick("repetition_penalty", 1.0),
-        presence_penalty=pick("presence_penalty", 0.0),
-        frequency_penalty=pick("frequency_penalty", 0.0),
-        seed=0,
-    )
-
-
-def with_pool(target: Target, kv_bytes: int) -> EngineLimits:
-    """The engine's limits with another pool size."""
-    return msgspec.structs.replace(target.spec.engine.limits, pool_bytes=kv_bytes)
-
-
-# --- current and targets -> plan ------------------------------------------------------------------
 
 
 def make_plan(

@@ -24,10 +24,11 @@ from halogend.control.converge import converge, grow
 from halogend.control.facts import gather
 from halogend.control.house import House
 from halogend.control.machine import Machine
-from halogend.control.plan import ModelPlan, Plan, Target, make_plan, targets
+from halogend.control.plan import ModelPlan, Plan, make_plan
 from halogend.control.receipts import Milestone, ModelAction, ModelRecord, Outcome, Receipt, Receipts
 from halogend.control.recover import recover
 from halogend.control.source import Content, Parse, SourceError
+from halogend.control.target import Target, make_targets
 from halogend.control.unit import Change, Unit
 
 _log = structlog.get_logger()
@@ -147,7 +148,7 @@ class Reconciler:
                 return self._reject(receipt, problems)
             receipt.revision = revision(document)
             receipt.previous_revision = None if self.accepted is None else self.accepted.revision
-            wanted = targets(document, gathered)
+            wanted = make_targets(document, gathered)
             plan = self._plan(document, wanted)
             problems = tuple(_placed(problem, parsed) for problem in plan.problems or await self._prepare(document))
             if problems:

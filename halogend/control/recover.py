@@ -16,8 +16,8 @@ from halogend.control.converge import switch
 from halogend.control.facts import checkpoint_fingerprint
 from halogend.control.house import House
 from halogend.control.load import Superseded, load
-from halogend.control.plan import Target
 from halogend.control.startup import StartError
+from halogend.control.target import Target
 from halogend.control.unit import Unit, first_of
 
 _log = structlog.get_logger()

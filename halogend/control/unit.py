@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from halogend.control.generation import Generation
-from halogend.control.plan import Target
 from halogend.control.receipts import ModelRecord, Outcome
+from halogend.control.target import Target
 
 
 class Change:

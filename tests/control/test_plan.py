@@ -14,8 +14,9 @@ from halogend.config.parse import parse
 from halogend.config.rules import check
 from halogend.control.facts import gather
 from halogend.control.machine import Machine
-from halogend.control.plan import make_plan, targets
+from halogend.control.plan import make_plan
 from halogend.control.receipts import ModelAction
+from halogend.control.target import make_targets
 
 GIB = 1 << 30
 
@@ -48,7 +49,7 @@ def targets_of(world, *models, memory=64 * GIB, **top):
     parsed = document_of(world, *models, **top)
     gathered = gather(parsed.document, machine_with(memory))
     assert check(parsed, gathered.facts) == ()
-    return targets(parsed.document, gathered)
+    return make_targets(parsed.document, gathered)
 
 
 def actions(old, new):
