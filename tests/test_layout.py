@@ -56,3 +56,12 @@ def test_the_api_page_lists_every_error_a_client_can_see():
     text = (ROOT / "docs/api.md").read_text()
     rows = [f"| `{row.shown or code}` | {row.status} | `{row.explain}` |" for code, row in ERRORS.items()]
     assert [row for row in rows if row not in text] == []
+
+
+def test_the_page_of_models_names_every_family() -> None:
+    from halogend.checkpoint.families import FAMILIES
+
+    rows = [line for line in (ROOT / "docs/models.md").read_text().splitlines() if line.startswith("|")]
+    for family in FAMILIES:
+        (row,) = [row for row in rows if f"| {family.hf} |" in row]
+        assert f"| {family.gguf or 'llama'} |" in row
