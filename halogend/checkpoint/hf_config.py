@@ -61,7 +61,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise CheckpointError(KEY_INVALID, f"{path}: {error}") from error
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise CheckpointError(KEY_INVALID, f"{path}: is no valid JSON: {error.msg} at {where}") from error
+        raise CheckpointError(KEY_INVALID, f"{path}: is no valid JSON: {error.msg} ({where})") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(KEY_INVALID, f"{path}: is no valid JSON: {error}") from error
     if not isinstance(value, dict):

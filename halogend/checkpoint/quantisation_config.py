@@ -59,7 +59,7 @@ def read_scheme(config: Mapping[str, Any], path: Path) -> Scheme:
         return _gptq(section)
     if method == "fp8":
         return _fp8(section)
-    raise section.unsupported("quant_method", method, "awq, gptq and fp8 are read")
+    raise section.unsupported("quant_method", method, "supported are awq, gptq and fp8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _awq(section: _Section) -> AwqScheme:
     key = "version" if section.values.get("version") is not None else "format"
     version = section.text(key, "gemm")
     if version != "gemm":
-        raise section.unsupported(key, version, "gemm is read")
+        raise section.unsupported(key, version, "only gemm is supported")
     return AwqScheme(_group(section), section.flag("zero_point", True))
 
 
@@ -114,12 +114,12 @@ def _gptq(section: _Section) -> GptqScheme:
     key = "checkpoint_format" if section.values.get("checkpoint_format") is not None else "format"
     layout = section.text(key, "gptq")
     if layout not in {"gptq", "gptq_v2"}:
-        raise section.unsupported(key, layout, "gptq and gptq_v2 are read")
+        raise section.unsupported(key, layout, "supported are gptq and gptq_v2")
     if section.flag("is_marlin_format", False):
-        raise section.unsupported("is_marlin_format", True, "gptq and gptq_v2 are read")
+        raise section.unsupported("is_marlin_format", True, "supported are gptq and gptq_v2")
     packing = section.text("pack_dtype", "int32")
     if packing != "int32":
-        raise section.unsupported("pack_dtype", packing, "int32 is read")
+        raise section.unsupported("pack_dtype", packing, "only int32 is supported")
     _refuse_mixed(section)
     offset = 1 if layout == "gptq" else 0
     return GptqScheme(_group(section), section.flag("desc_act", False), offset, bool(offset) and _by_gptqmodel(section))
@@ -128,7 +128,7 @@ def _gptq(section: _Section) -> GptqScheme:
 def _fp8(section: _Section) -> Fp8Scheme:
     experts = section.text("expert_dtype", "fp8")
     if experts != "fp8":
-        raise section.unsupported("expert_dtype", experts, "fp8 is read")
+        raise section.unsupported("expert_dtype", experts, "only fp8 is supported")
     block = section.values.get("weight_block_size")
     if block is None:
         return Fp8Scheme(None)
@@ -140,7 +140,7 @@ def _fp8(section: _Section) -> Fp8Scheme:
 def _four_bits(section: _Section, default: int | None) -> None:
     bits = section.number("bits", default)
     if bits != 4:
-        raise section.unsupported("bits", bits, "4 is read")
+        raise section.unsupported("bits", bits, "only 4 is supported")
 
 
 def _group(section: _Section) -> int | None:
@@ -148,7 +148,7 @@ def _group(section: _Section) -> int | None:
     if group == -1:
         return None
     if group <= 0 or group % 8:
-        raise section.unsupported("group_size", group, "-1 and multiples of 8 are read")
+        raise section.unsupported("group_size", group, "supported are -1 and multiples of 8")
     return group
 
 
@@ -159,7 +159,9 @@ def _refuse_mixed(section: _Section) -> None:
         raise section.invalid("dynamic", dynamic, "no JSON object")
     for pattern, change in dynamic.items():
         if not pattern.startswith("-:") and change:
-            raise section.unsupported("dynamic", {pattern: change}, "one width and group for all modules is read")
+            raise section.unsupported(
+                "dynamic", {pattern: change}, "only one width and group for all modules is supported"
+            )
 
 
 def _by_gptqmodel(section: _Section) -> bool:

@@ -88,7 +88,7 @@ def _read_files(files: tuple[Path, ...], index: bytes, weight_map: Mapping[str, 
         listed.setdefault(shard, []).append(name)
     tensors: dict[str, TensorInfo] = {}
     for number, path in enumerate(files):
-        header = _read_listed(path, number, len(listed.get(path.name, ())))
+        header = _read_listed(path, number, is_listed=path.name in listed)
         digest.update(len(header.raw).to_bytes(8, "little") + header.raw)
         for name in sorted(header.tensors.keys() & tensors.keys()):
             other = files[tensors[name].file].name
@@ -99,13 +99,13 @@ def _read_files(files: tuple[Path, ...], index: bytes, weight_map: Mapping[str, 
     return Shards(files, MappingProxyType(tensors), digest.hexdigest())
 
 
-def _read_listed(path: Path, number: int, listed: int) -> SafetensorsHeader:
-    """The header of file `number`, into which the index puts `listed` tensors (0: there is no index)."""
+def _read_listed(path: Path, number: int, *, is_listed: bool) -> SafetensorsHeader:
+    """The header of file `number`, which the index names, where there is one."""
     try:
         return read_safetensors_header(path, number)
     except CheckpointError as error:
-        if error.code == FILE_UNREADABLE and listed:
-            raise CheckpointError(error.code, f"{error.message} ({INDEX_FILE} puts {listed} tensors there)") from error
+        if error.code == FILE_UNREADABLE and is_listed:
+            raise CheckpointError(error.code, f"{error.message} ({INDEX_FILE} names it)") from error
         raise
 
 
