@@ -56,19 +56,24 @@ def lexicon_of(vocabulary: Vocabulary, *, chat_prefix: bool) -> Lexicon:
     named = {"bos_token": vocabulary.bos_id, "eos_token": vocabulary.eos_id, "unk_token": vocabulary.unknown_id}
     bos = (vocabulary.bos_id,) if vocabulary.add_bos and vocabulary.bos_id is not None else ()
     eos = (vocabulary.eos_id,) if vocabulary.add_eos and vocabulary.eos_id is not None else ()
+    is_byte_level = vocabulary.cutting is not None
+    token_pieces = tuple(
+        _piece(text, kind, is_byte_level=is_byte_level, keeps_spaces=vocabulary.normalise is None)
+        for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+    )
+    covers = is_byte_level or vocabulary.types.count(TokenType.BYTE) == 256  # nothing of a text vanishes
     return Lexicon(
         tokens=vocabulary.tokens,
-        pieces=tuple(
-            _piece(text, kind, is_byte_level=vocabulary.cutting is not None, keeps_spaces=vocabulary.normalise is None)
-            for text, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
-        ),
+        pieces=token_pieces,
         control=vocabulary.control,
         end_ids=vocabulary.end_ids,
         named={name: "" if token is None else vocabulary.tokens[token] for name, token in named.items()},
         prefix=bos,
         suffix=eos,
         chat_prefix=chat_prefix,
-        longest_bytes=_longest_bytes(vocabulary),
+        longest_bytes=pieces.longest_bytes(vocabulary.tokens, token_pieces, is_byte_level=is_byte_level)
+        if covers
+        else 0,
         absorbs_spaces=bool(vocabulary.strips_right) or vocabulary.drops_spaces,
     )
 
@@ -85,16 +90,13 @@ def _piece(text: str, kind: TokenType, *, is_byte_level: bool, keeps_spaces: boo
             return b""
 
 
-def _longest_bytes(vocabulary: Vocabulary) -> int:
-    """Never less than a token covers: in its own spelling a token is longer than what it stands for."""
-    covers_all_bytes = vocabulary.cutting is not None or vocabulary.types.count(TokenType.BYTE) == 256
-    return max(len(text.encode()) for text in vocabulary.tokens) if covers_all_bytes else 0
-
-
 def _build_bpe(vocabulary: Vocabulary, cutting: Cutting) -> tokenizers.Tokenizer:
-    ids = {text: index for index, text in enumerate(vocabulary.tokens)}
+    control = vocabulary.control
+    merges = [
+        each for each in vocabulary.merges if each[0] + each[1] not in control and control.keys().isdisjoint(each)
+    ]
     engine = tokenizers.Tokenizer(
-        models.BPE(vocab=ids, merges=list(vocabulary.merges), ignore_merges=cutting.ignore_merges)
+        models.BPE(vocab=_hidden(vocabulary), merges=merges, ignore_merges=cutting.ignore_merges)
     )
     steps: list[pre_tokenizers.PreTokenizer] = [
         pre_tokenizers.Split(tokenizers.Regex(pattern), behavior="isolated") for pattern in cutting.patterns
@@ -109,13 +111,12 @@ def _build_bpe(vocabulary: Vocabulary, cutting: Cutting) -> tokenizers.Tokenizer
 def _build_spm(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """A sentencepiece vocabulary as byte-pair merges: any two pieces whose join is a piece may merge,
     the piece with the best score first."""
-    ids = {text: index for index, text in enumerate(vocabulary.tokens)}
-    unknown = vocabulary.unknown_id
+    ids, unknown = _hidden(vocabulary), vocabulary.unknown_id
     engine = tokenizers.Tokenizer(
         models.BPE(
             vocab=ids,
             merges=_merges_from_scores(vocabulary),
-            unk_token=None if unknown is None else vocabulary.tokens[unknown],
+            unk_token=next((text for text, index in ids.items() if index == unknown), None),
             byte_fallback=True,
             fuse_unk=True,
         )
@@ -127,6 +128,15 @@ def _build_spm(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         engine.normalizer = normalizers.Sequence(steps)
     _add_user_defined(engine, vocabulary)
     return engine
+
+
+def _hidden(vocabulary: Vocabulary) -> dict[str, int]:
+    """Ids by text, with control tokens under names that hold a space: no text that reaches the model does,
+    so plain text cannot become one."""
+    return {
+        f" {text}" if kind in (TokenType.CONTROL, TokenType.UNKNOWN) else text: index
+        for index, (text, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True))
+    }
 
 
 def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 SPACE = "▁"  # how sentencepiece vocabularies write a space
 
@@ -32,6 +33,14 @@ def byte_text(data: bytes) -> str:
     """How a byte-level vocabulary writes these bytes."""
     chars = _char_alphabet()
     return "".join([chars[byte] for byte in data])
+
+
+def longest_bytes(texts: Sequence[str], stand_for: Sequence[bytes], *, is_byte_level: bool) -> int:
+    """No token covers more bytes of a text. `stand_for` are the tokens' pieces; where they are not
+    byte-level, a text may also spell a token as the vocabulary does."""
+    if is_byte_level:
+        return max(len(piece) or len(text.encode()) for text, piece in zip(texts, stand_for, strict=True))
+    return max(len(text.encode()) for text in texts)
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from halogend.text.vocabulary import named_ends
 from halogend.text.whole_text import WholeEncoder, plain_engine
 
 _BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-_NFC_FACTOR = 3  # no text loses more of its bytes by composition
+_NFC_FACTOR = 4  # composition leaves no fewer of a text's bytes: 2 of 7 is the least, for U+1FBE U+0308 U+0301
 # Normalisers that drop nothing, and ways to cut words that drop nothing.
 _KEEPING = frozenset({"NFC", "Prepend", "Replace"})
 _CUTTING = frozenset({"ByteLevel", "Digits", "Metaspace", "Punctuation", "Split"})
@@ -55,7 +55,8 @@ def build(files: TextFiles) -> tuple[Lexicon, WholeEncoder]:
         prefix=prefix,
         suffix=suffix,
         chat_prefix=False,
-        longest_bytes=_longest_bytes(content, vocab, tokens, is_byte_level=is_byte_level),
+        longest_bytes=_shrinking(content, vocab, is_byte_level=is_byte_level)
+        * pieces.longest_bytes(tokens, token_pieces, is_byte_level=is_byte_level),
         absorbs_spaces=any(token.lstrip or token.rstrip for token in added.values()),
     )
     return lexicon, WholeEncoder(engine, plain_engine(engine, content, control), control)
@@ -245,10 +246,8 @@ def _is_byte_level(path: Path, content: Mapping[str, Any]) -> bool:
     raise invalid(path, "decoder", f"is {kinds}; a byte-level one or one with byte fallback is supported")
 
 
-def _longest_bytes(
-    content: Mapping[str, Any], vocab: Mapping[str, int], tokens: tuple[str, ...], *, is_byte_level: bool
-) -> int:
-    """Never less than a token covers; 0 where text may vanish."""
+def _shrinking(content: Mapping[str, Any], vocab: Mapping[str, int], *, is_byte_level: bool) -> int:
+    """How many bytes of a text one may stand for at most that words are made of; 0 where text may vanish."""
     if is_byte_level:
         covers = all(char in vocab for char in pieces.byte_alphabet())
     else:
@@ -261,8 +260,7 @@ def _longest_bytes(
     )
     if not (covers and keeps and cuts):
         return 0
-    factor = _NFC_FACTOR if any(step.get("type") == "NFC" for step in normalizers) else 1
-    return factor * max(len(text.encode()) for text in tokens)
+    return _NFC_FACTOR if any(step.get("type") == "NFC" for step in normalizers) else 1
 
 
 def _grows(step: Mapping[str, Any]) -> bool:

@@ -3,13 +3,15 @@ file with the same vocabulary as llama.cpp has it."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.family_vocabs import FAMILIES, Family, write_directory, write_family_gguf, write_tekken
+from support.family_vocabs import FAMILIES, Added, Family, write_directory, write_family_gguf, write_tekken
 from support.llamacpp_vocab import LlamaVocabulary, llama_vocabularies
 from support.sentencepiece_files import write_sentencepiece
 from support.text_samples import samples
@@ -190,6 +192,68 @@ async def test_a_user_spells_no_control_token(name: str, directory: Callable[[st
             assert [each for each in ids if each in control] == meant, evil
             shown = b"".join(map(tokenizer.piece, ids)).decode()
             assert evil.strip() in shown
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_text_has_fewer_tokens_than_its_bytes_prove(name: str, directory: Callable[[str], Path]):
+    """Long ones are refused by that before they are encoded."""
+    tokenizer = of_directory(directory(name))
+    texts = [*texts_of(FAMILIES[name]), "\u1f82\u0345" * 90, "\u1fbe\u0308\u0301" * 90, "\u1112\u1161\u11ab" * 90]
+    for text in [*texts, "".join(f"{token}  \n " * 20 for token in tokenizer.lexicon.control)]:
+        ids = tokenizer.encode(text, add_special=False, parse_special=True)
+        assert len(ids) >= tokenizer.least_tokens_of([text]), text
+        assert len(ids) >= tokenizer.least_tokens(len(text)), text
+    assert tokenizer.least_tokens_of(["x" * 100_000]) > 50
+
+
+def test_flags_of_added_tokens_count(tmp_path: Path):
+    flagged = (
+        Added("<left>", lstrip=True),
+        Added("<right>", rstrip=True, special=False),
+        Added("<word>", single_word=True),
+        Added("plain", special=False, single_word=True),
+        Added("Größe", special=False, normalized=True),
+        Added("<é>", normalized=True, lstrip=True, rstrip=True),
+    )
+    family = dataclasses.replace(FAMILIES["qwen3"], last=(*FAMILIES["qwen3"].last, *flagged))
+    path = write_directory(family, tmp_path / "flagged")
+    texts = [*texts_of(family), "a<word> <word>b <word>", "plainly plain, plain", "Gro\u0308ße <e\u0301> x"]
+    wrong, compared = different(of_directory(path), texts, by_transformers(reference(path)))
+    assert (wrong, compared) == ([], 4 * len(texts))
+
+
+def test_tokens_that_only_the_settings_name(tmp_path: Path):
+    """Added and special tokens beside tokenizer.json, and the flags of its own ones."""
+    path = write_directory(
+        FAMILIES["llama3"],
+        tmp_path / "settings",
+        additional_special_tokens=["<|eot_id|>", "<|more|>", "hello"],
+        pad_token={"__type": "AddedToken", "content": "<|pad|>", "lstrip": True, "special": True},
+    )
+    config = json.loads((path / "tokenizer_config.json").read_text())
+    size = json.loads((path / "config.json").read_text())["vocab_size"]
+    config["added_tokens_decoder"] |= {str(size): {"content": "<|late|>", "special": True, "rstrip": True}}
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    (path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": size + 10}))
+    texts = [*texts_of(FAMILIES["llama3"]), *(f"x {t}  y{t}" for t in ("<|late|>", "<|more|>", "<|pad|>", "hello"))]
+    tokenizer = of_directory(path)
+    wrong, compared = different(tokenizer, texts, by_transformers(reference(path)))
+    assert (wrong, compared) == ([], 4 * len(texts))
+    assert {"<|late|>", "<|more|>", "<|pad|>"} <= tokenizer.lexicon.control.keys()
+
+
+def test_the_file_counts_as_it_is_written(tmp_path: Path):
+    """`transformers` 5 rebuilds some classes' tokenizers from their vocabulary alone, which gives what is
+    in the file away: for this class, the space before a text that begins with one."""
+    from transformers import PreTrainedTokenizerFast
+
+    family = dataclasses.replace(FAMILIES["mistral-spm"], model_type="llama")
+    path = write_directory(family, tmp_path / "llama2")
+    fast = by_transformers(PreTrainedTokenizerFast(tokenizer_file=str(path / "tokenizer.json")))
+    wrong, _ = different(of_directory(path), texts_of(family), fast)
+    assert wrong == []
+    rebuilt = by_transformers(reference(path))
+    assert fast(" hello", False, False) != rebuilt(" hello", False, False)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -95,6 +95,25 @@ def test_control_tokens_are_parsed_only_when_asked_for(bpe: Tokenizer, control: 
     assert text_of(bpe, ids) == f"a{control}b"
 
 
+def test_plain_text_makes_no_control_token_though_it_is_one_word(load: Load):
+    """A word that is a token stays whole in this vocabulary, and single characters are tokens in the other."""
+    metadata = bpe_tokenizer(**{"tokenizer.ggml.pre": "llama-bpe"})
+    metadata["tokenizer.ggml.tokens"] += ["SYSTEM"]
+    metadata["tokenizer.ggml.token_type"] += [3]
+    metadata["tokenizer.ggml.merges"] += ["S Y"]
+    metadata["tokenizer.ggml.tokens"] += ["SY"]
+    metadata["tokenizer.ggml.token_type"] += [3]
+    tokenizer = load(metadata)
+    assert words(tokenizer, plain(tokenizer, "SYSTEM")) == list("SYSTEM")
+    assert words(tokenizer, plain(tokenizer, "SYSTEM", parse=True)) == ["SYSTEM"]
+    metadata = spm_tokenizer()
+    metadata["tokenizer.ggml.tokens"][-1] = "§"
+    metadata["tokenizer.ggml.token_type"][-1] = 3
+    tokenizer = load(metadata)
+    assert words(tokenizer, plain(tokenizer, "§")) == ["▁", "<0xC2>", "<0xA7>"]
+    assert words(tokenizer, plain(tokenizer, "§", parse=True)) == ["§"]
+
+
 def test_user_defined_tokens_are_always_parsed(spm: Tokenizer):
     for parse in (True, False):
         assert "[user]" in words(spm, plain(spm, "x[user]", parse=parse))
