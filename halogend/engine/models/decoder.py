@@ -48,8 +48,9 @@ class Decoder:
 
     @property
     def matrix_bytes(self) -> float:
-        """Mean size of a layer's matrices."""
-        sizes = [matrix.nbytes for layer in self._weights.layers for matrix in layer.matrices]
+        """Mean size of a layer's matrices as they are multiplied: what is held in fewer bits is widened."""
+        matrices = [matrix for layer in self._weights.layers for matrix in layer.matrices]
+        sizes = [matrix.rows * matrix.columns * matrix.dtype.itemsize for matrix in matrices]
         return sum(sizes) / len(sizes)
 
     @torch.inference_mode()
