@@ -159,38 +159,44 @@ class Code(enum.StrEnum):
 
     # --- HCK-10xx: checkpoints ---------------------------------------------------------------------
     CHECKPOINT_UNKNOWN_FORMAT = ("HCK-1001", "not a known checkpoint format",
-        "The first bytes of the file are those of no format halogend reads; the name does not count.",
-        "Check what the file is (a web page saved in its place starts with `<`). Formats: GGUF.")
+        ("The first bytes of the file are those of no format halogend reads (the name does not count), or the "
+         "directory lacks what makes it a model."),
+        ("Name a GGUF file, or a Hugging Face directory with config.json and safetensors files. A web page saved in "
+         "a file's place starts with `<`."))
     CHECKPOINT_FORMAT_CONTRADICTION = ("HCK-1002", "the file contradicts load_format",
-        "`load_format` names one format and the file's first bytes say another.",
+        "`load_format` names one format, and what lies at the path of `model` is of another.",
         "Remove `load_format` (auto decides by the bytes), or name the right file.")
     CHECKPOINT_TRUNCATED = ("HCK-1003", "the file is shorter than its header says",
         "A download or copy ended early.",
         "Fetch the file again and compare its size or digest with the source's.")
     CHECKPOINT_BAD_METADATA = ("HCK-1004", "a metadata key is missing or bad",
-        "The header lacks a key the architecture needs, or holds a value of the wrong type or out of range.",
-        "Convert the model again with a current converter; the message names the key.")
+        ("The header, or a JSON file of the directory, lacks a key the architecture needs, holds a value of the "
+         "wrong type or out of range, or cannot be parsed."),
+        "Fetch the file again, or convert the model again with a current converter; the message names the key.")
     CHECKPOINT_ARCHITECTURE = ("HCK-1005", "the architecture is not supported",
-        "The file holds a model of a kind this release cannot run.",
-        "Take a model of an architecture the message names.")
+        "The model is of a kind this release cannot run, or sets a parameter of its kind that it does not know.",
+        "Take a model of a kind the message names.")
     CHECKPOINT_QUANTISATION = ("HCK-1006", "a quantisation type is not supported",
-        "A tensor is stored in a type this release cannot read.",
-        "Take the model in another quantisation (Q4_0, Q4_1, Q5_0, Q8_0, Q4_K, Q6_K, F16, BF16 or F32).")
+        "A tensor is stored in a type, or the model was quantised by a method, that this release cannot read.",
+        "Take the model in another quantisation: any type of GGUF, AWQ or GPTQ of 4 bits, FP8, F16, BF16 or F32.")
     CHECKPOINT_MISSING_TENSOR = ("HCK-1007", "a tensor is missing",
-        "The file lacks a tensor the architecture needs.",
+        "The file lacks a tensor that the architecture or the index needs.",
         "Fetch or convert the file again; the message names the tensor.")
     CHECKPOINT_TENSOR_MISMATCH = ("HCK-1008", "a tensor is surplus or has the wrong shape",
         "The file holds a tensor the architecture does not know, or one whose shape contradicts the metadata.",
-        "Check that the file is the model it says; the message names the tensor and both shapes.")
-    CHECKPOINT_TOKENIZER = ("HCK-1009", "the tokenizer's metadata is bad",
+        "Check that tensors and metadata (or config.json) are of one model; the message names the tensor.")
+    CHECKPOINT_TOKENIZER = ("HCK-1009", "the tokenizer is bad",
         ("The vocabulary, its scores, types or merges, or the special tokens are missing or do not fit together, "
          "or the tokenizer is of a kind this release does not know."),
-        "Convert the model again with its tokenizer; the message names the key.")
+        "Fetch the tokenizer's files again, or convert the model again with them; the message names the key.")
     CHECKPOINT_UNREADABLE = ("HCK-1010", "the model's file is not there or cannot be read",
-        "The path of `model` does not exist, is of the wrong kind, or the daemon's user may not read it.",
-        "Mend the path or the permissions. A relative path starts at the daemon's working directory.")
+        ("The path of `model`, or a file that the model names, does not exist, is of the wrong kind, is a symlink to "
+         "nothing, or the daemon's user may not read it."),
+        ("Mend the path or the permissions, or finish the download. A relative path starts at the daemon's working "
+         "directory."))
     CHECKPOINT_BAD_INDEX = ("HCK-1011", "the tensor index is bad",
-        "Entries of the index overlap, stand twice, are misaligned or reach past the end of the file.",
+        ("Entries of a tensor table or an index overlap, stand twice, leave holes or are misaligned, or it cannot be "
+         "parsed, or names other files than there are."),
         "The file is damaged or hostile: fetch it again from a source you trust.")
     CHECKPOINT_VERSION = ("HCK-1012", "the version of the format is not supported",
         "The file is of a version of its format that this release does not read, or is of the other byte order.",

@@ -18,7 +18,7 @@ from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.gguf import GgufHeader
 from halogend.checkpoint.kv_groups import group_layers
 from halogend.checkpoint.sizes import VALUE_BYTES
-from halogend.checkpoint.tokenizer_files import own_sampling, own_template, text_files
+from halogend.checkpoint.tokenizer_files import own_sampling, read_text_files, text_files
 from halogend.config.codes import Code
 from halogend.config.facts import BLOCK_TOKENS, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.schema import Document, ModelConfig
@@ -89,7 +89,7 @@ def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | 
     try:
         checkpoint = open_checkpoint(model.model, model.load_format)
         load = plan_load(checkpoint, precision, compute)
-        has_template = template is not None or _has_template(checkpoint)
+        has_template = _has_template(checkpoint) or template is not None
         own = _own_sampling(checkpoint)
         fingerprint = _fingerprint(checkpoint)
     except CheckpointError as error:
@@ -180,7 +180,7 @@ def _template(model: ModelConfig) -> tuple[str | None, tuple[str, str] | None, F
 def _has_template(checkpoint: Checkpoint) -> bool:
     if checkpoint.gguf is not None:
         return checkpoint.gguf.has("tokenizer.chat_template")
-    return own_template(checkpoint.path) is not None
+    return read_text_files(checkpoint.path).template is not None
 
 
 def _own_sampling(checkpoint: Checkpoint) -> Mapping[str, float]:
