@@ -30,7 +30,8 @@ def read_vocabulary(header: GgufHeader) -> Vocabulary:
         eot_id = next((ids[name] for name in _END_OF_TURN_NAMES if name in ids), None)
     ends = named_ends(ids)
     types = _types(header, len(tokens), ends)
-    ends |= {index for index in (eos_id, eot_id, _special_id(header, "eom", tokens)) if index is not None}
+    named = [_special_id(header, name, tokens) for name in ("eom", "fim_pad", "fim_rep", "fim_sep")]
+    ends |= {index for index in (eos_id, eot_id, *named) if index is not None}
     cutting = _cutting(header) if kind == "bpe" else None
     adds_bos = cutting.adds_bos if cutting is not None else True
     return Vocabulary(

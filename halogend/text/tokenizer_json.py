@@ -180,6 +180,12 @@ def _check_ids(path: Path, content: Mapping[str, Any], files: TextFiles, engine:
                 f"added_tokens[{position}].id",
                 f"is {token['id']} for {token['content']!r:.60}, but ids before it are left out: it would be {found}",
             )
+    of_model = {index: text for text, index in content["model"]["vocab"].items()}
+    for index, token in engine.get_added_tokens_decoder().items():
+        if of_model.get(index, token.content) != token.content:
+            raise invalid(
+                path, "model.vocab", f"leaves ids out: {token.content!r:.60} would get that of {of_model[index]!r:.60}"
+            )
     for index, added in files.added.items():
         found = engine.token_to_id(added.content)
         if found is not None and found != index:

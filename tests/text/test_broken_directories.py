@@ -122,6 +122,20 @@ def test_a_setting_that_contradicts_the_vocabulary(hub: Path):
     assert "tokenizer_config.json: key 'added_tokens_decoder.7' is '<|im_end|>', whose id in" in error.message
 
 
+def test_ids_that_are_left_out(hub: Path):
+    """The package counts tokens for the next id, which another one has then."""
+
+    def change(content: dict[str, Any]) -> None:
+        content["added_tokens"] = []
+        for text in ("UMLAUTS", "Ġtitlecase"):
+            del content["model"]["vocab"][text]
+        content["model"]["vocab"] |= {"far": 1202, "farther": 1203}
+
+    edit(hub / "tokenizer.json", change)
+    edit(hub / "tokenizer_config.json", set_in("added_tokens_decoder", value={}))
+    assert "key 'model.vocab' leaves ids out: '<|im_end|>' would get that of" in refusal(hub).message
+
+
 def test_no_tokenizer_at_all(hub: Path):
     (hub / "tokenizer.json").unlink()
     assert "has no tokenizer; one of tokenizer.json, tekken.json, tokenizer.model is wanted" in refusal(hub).message

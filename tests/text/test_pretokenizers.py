@@ -24,6 +24,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "extra white space": {"remove_extra_whitespaces": True},
     "no prefix, but EOS": {"add_space_prefix": False, "add_eos_token": True},
     "no BOS": {"add_bos_token": False},
+    "more ends": {"eot_token_id": 270, "eom_token_id": 271, "fim_pad_token_id": 272, "fim_sep_token_id": 273},
 }
 
 
@@ -41,6 +42,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Lla
 def test_words_are_cut_as_llamacpp_cuts_them(name: str, llama: dict[str, tuple[Path, LlamaVocabulary]]):
     path, found = llama[name]
     tokenizer = Tokenizer.from_header(read_header(path))
+    assert tokenizer.end_ids == found.end_ids
     for text in samples():
         for add, parse in WAYS:
             ours = tokenizer.encode(text, add_special=add, parse_special=parse)
