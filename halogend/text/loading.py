@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import time
 from dataclasses import dataclass
@@ -49,8 +50,17 @@ def load(spec: TextSpec, progress: Progress) -> Loaded:
         tokenizer, own = _read(spec, progress)
     finally:
         gc.enable()
+        _give_back()
         progress.loader.leave()
     return Loaded(tokenizer, Renderer(), Offload(progress.bump), own, time.monotonic() - start)
+
+
+def _give_back() -> None:
+    """What was needed only to build, a hundred megabytes and more of it, goes back to the system where
+    the C library can be told to (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _read(spec: TextSpec, progress: Progress) -> tuple[Tokenizer, str | None]:

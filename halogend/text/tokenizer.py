@@ -16,6 +16,8 @@ from halogend.text.control_tokens import ControlTokens
 from halogend.text.lexicon import Encoder, Lexicon, Part
 from halogend.text.merging import CutEncoder, lexicon_of
 
+_PANIC = "PanicException"  # how the `tokenizers` package fails on files it did not foresee; no Exception
+
 __all__ = ["Part", "Tokenizer"]
 
 
@@ -108,5 +110,7 @@ def _guarded(path: Path, build: Callable[[], Tokenizer]) -> Tokenizer:
         return build()
     except CheckpointError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
         raise CheckpointError(TOKENIZER_INVALID, f"{path}: its tokenizer is broken: {error}") from error

@@ -6,7 +6,6 @@ BOS and EOS stand where its post-processor puts them, whatever `add_bos_token` s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import tokenizers
 from halogend.checkpoint.hf_config import read_json
 from halogend.checkpoint.tokenizer_files import AddedToken, TextFiles, invalid
 from halogend.text import pieces
+from halogend.text.assembly import assembled
 from halogend.text.lexicon import Lexicon
 from halogend.text.tokenizer_faults import explained, steps
 from halogend.text.vocabulary import named_ends
@@ -35,9 +35,9 @@ def build(files: TextFiles) -> tuple[Lexicon, WholeEncoder]:
     path = files.vocabulary
     content = read_json(path)
     vocab = _checked_vocab(path, content, files.embedding_rows)
-    is_changed = _drop_beyond(content, files.embedding_rows)
+    _drop_beyond(content, files.embedding_rows)
     _check_added(path, content, vocab)
-    engine = _engine(path, content, is_changed=is_changed)
+    engine = _engine(path, content)
     _add_settings(files, engine, vocab)
     _check_ids(path, content, files, engine)
     added = engine.get_added_tokens_decoder()
@@ -95,19 +95,16 @@ def _listed_added(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [token for token in content.get("added_tokens") or [] if isinstance(token, dict)]
 
 
-def _drop_beyond(content: dict[str, Any], rows: int | None) -> bool:
+def _drop_beyond(content: dict[str, Any], rows: int | None) -> None:
     """Added tokens that no embedding belongs to can stand in no text. (Text models that were made from
-    one with images list some.) Whether there were any."""
+    one with images list some.)"""
     listed = content.get("added_tokens")
-    if rows is None or not isinstance(listed, list):
-        return False
-    kept = [
-        token
-        for token in listed
-        if not (isinstance(token, dict) and isinstance(token.get("id"), int) and token["id"] >= rows)
-    ]
-    content["added_tokens"] = kept
-    return len(kept) < len(listed)
+    if rows is not None and isinstance(listed, list):
+        content["added_tokens"] = [
+            token
+            for token in listed
+            if not (isinstance(token, dict) and isinstance(token.get("id"), int) and token["id"] >= rows)
+        ]
 
 
 def _check_added(path: Path, content: Mapping[str, Any], vocab: Mapping[str, int]) -> None:
@@ -126,15 +123,11 @@ def _check_added(path: Path, content: Mapping[str, Any], vocab: Mapping[str, int
             )
 
 
-def _engine(path: Path, content: Mapping[str, Any], *, is_changed: bool) -> tokenizers.Tokenizer:
-    make = tokenizers.Tokenizer
+def _engine(path: Path, content: Mapping[str, Any]) -> tokenizers.Tokenizer:
     try:
-        engine = make.from_str(json.dumps(content)) if is_changed else make.from_file(str(path))
+        return assembled(content)
     except Exception as error:  # the package raises bare Exception
         raise explained(path, content, error) from error
-    engine.no_truncation()
-    engine.no_padding()
-    return engine
 
 
 # --- what the settings beside it add --------------------------------------------------------------
@@ -181,10 +174,10 @@ def _check_ids(path: Path, content: Mapping[str, Any], files: TextFiles, engine:
                 f"is {token['id']} for {token['content']!r:.60}, but ids before it are left out: it would be {found}",
             )
     of_model = {index: text for text, index in content["model"]["vocab"].items()}
-    for index, token in engine.get_added_tokens_decoder().items():
-        if of_model.get(index, token.content) != token.content:
+    for index, made in engine.get_added_tokens_decoder().items():
+        if of_model.get(index, made.content) != made.content:
             raise invalid(
-                path, "model.vocab", f"leaves ids out: {token.content!r:.60} would get that of {of_model[index]!r:.60}"
+                path, "model.vocab", f"leaves ids out: {made.content!r:.60} would get that of {of_model[index]!r:.60}"
             )
     for index, added in files.added.items():
         found = engine.token_to_id(added.content)

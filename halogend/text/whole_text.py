@@ -7,13 +7,13 @@ User text never parses control tokens: it goes to a second engine that knows the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenizers
 from tokenizers import pre_tokenizers
 
+from halogend.text.assembly import assembled
 from halogend.text.lexicon import Part
 
 
@@ -68,8 +68,7 @@ def plain_engine(
     ):
         return plain
     hidden = [_renamed(token) if token.special else token for _, token in added]
-    base = tokenizers.Tokenizer.from_str(json.dumps(_hidden(content, control)))
-    return _beside(base, hidden)
+    return _beside(assembled(_hidden(content, control)), hidden)
 
 
 def _beside(engine: tokenizers.Tokenizer, added: list[tokenizers.AddedToken]) -> tokenizers.Tokenizer:

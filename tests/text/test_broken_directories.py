@@ -66,6 +66,7 @@ def test_broken_json(hub: Path):
         (set_in("model", "type", value="Unigram"), "key 'model.type' is 'Unigram'; only 'BPE' is supported"),
         (set_in("model", "merges", 3, value=["Ġ", "nopiece"]), "key 'model.merges[3]' names 'nopiece', which is not"),
         (set_in("model", "merges", 3, value="a b c"), "key 'model.merges[3]' is 'a b c'; two pieces are wanted"),
+        (set_in("model", "merges", 3, value={"a": 1, "b": 2}), "key 'model.merges[3]' is {'a': 1, 'b': 2}; two pieces"),
         (set_in("model", "merges", value={}), "key 'model.merges' is missing or no list"),
         (set_in("added_tokens", value={"a": 1}), "key 'added_tokens' is no list"),
         (set_in("added_tokens", 0, value={"id": 1}), "key 'added_tokens[0]' has no id or no content"),
