@@ -49,3 +49,22 @@ def test_no_row_need_be_sampled() -> None:
     batch = make_batch(StepPlan(0, (item(0, (1, 2), [1], samples=False),)), torch.zeros(1, dtype=torch.int64))
     assert batch.sampled.dtype == torch.int64
     assert len(batch.sampled) == 0
+
+
+def test_each_table_has_slots_and_spans_of_its_own() -> None:
+    """What lies behind a window (0) is in no slot and never fresh."""
+    values = {"id": 1, "slot": 0, "from_slot": False, "samples": True}
+    plan = StepPlan(
+        0,
+        (
+            StepItem(start=30, tokens=(5, 6, 7), blocks=[[4, 9, 2], [0, 8, 3]], **values),
+            StepItem(start=48, tokens=(8,), blocks=[[1, 10, 11, 12], [0, 0, 13, 14]], **values),
+        ),
+    )
+    batch = make_batch(plan, torch.zeros(1, dtype=torch.int64))
+    everything, sliding = batch.tables
+    assert everything.slots.tolist() == [9 * 16 + 14, 9 * 16 + 15, 2 * 16, 12 * 16]
+    assert sliding.slots.tolist() == [8 * 16 + 14, 8 * 16 + 15, 3 * 16, 14 * 16]
+    assert everything.spans == (Span(0, 3, 30, [4, 9, 2]), Span(3, 1, 48, [1, 10, 11, 12]))
+    assert sliding.spans == (Span(0, 3, 30, [0, 8, 3]), Span(3, 1, 48, [0, 0, 13, 14]))
+    assert batch.fresh_blocks == [2, 3, 12, 14]

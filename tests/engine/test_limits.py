@@ -1,0 +1,62 @@
+"""Whether new limits can be taken live, with the tables of sliding models."""
+
+from __future__ import annotations
+
+import pytest
+from support.counting_runner import CountingRunner, make_loaded
+from support.engine_client import make_engine_limits
+
+from halogend.control.facts import AUTO_STEP_TOKENS as PLANNED_STEP_TOKENS
+from halogend.engine.interface import Loaded
+from halogend.engine.limits import AUTO_STEP_TOKENS, check_limits, least_blocks, sched_limits
+from halogend.sched.layout import KvLayout
+
+CONTEXT = 4096
+BLOCK = 64  # bytes
+
+
+def sliding() -> Loaded:
+    """One table of everything and two of 32 positions."""
+    layout = KvLayout((None, 32, 32))
+    return make_loaded(CountingRunner(8), block_count=200, reserve_blocks=2000, layout=layout)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "blocks"),
+    [
+        (16, 1 + 64 + 2 * 4),  # 32 - 1 + 16 positions in a row touch 4 blocks at most
+        (64, 1 + 64 + 2 * 7),
+        (0, 1 + 64 + 2 * 19),  # as many as a step computes: 256
+        (5000, 1 + 3 * 64),  # the whole request in one step
+    ],
+)
+def test_the_least_pool_follows_windows_and_chunk(chunk: int, blocks: int) -> None:
+    def refusal(pool: int) -> str | None:
+        limits = make_engine_limits(max_model_len=1024, prefill_chunk_tokens=chunk, pool_bytes=pool * BLOCK)
+        failure = check_limits(limits, sliding(), CONTEXT, 0)
+        return failure.message if failure else None
+
+    assert refusal(blocks) is None
+    assert "one request of 1024 tokens" in refusal(blocks - 1)
+    assert f"({blocks * BLOCK} bytes)" in refusal(blocks - 1)
+
+
+def test_what_was_accepted_is_counted_with_the_new_chunk() -> None:
+    limits = make_engine_limits(max_model_len=64, prefill_chunk_tokens=64, pool_bytes=(1 + 64 + 14) * BLOCK)
+    assert check_limits(limits, sliding(), CONTEXT, 1024) is None
+    larger = make_engine_limits(max_model_len=64, prefill_chunk_tokens=128, pool_bytes=(1 + 64 + 14) * BLOCK)
+    assert "accepted already" in check_limits(larger, sliding(), CONTEXT, 1024).message
+
+
+def test_a_chunk_left_to_us_is_planned_as_it_is_run() -> None:
+    assert PLANNED_STEP_TOKENS == AUTO_STEP_TOKENS
+    assert sched_limits(make_engine_limits(prefill_chunk_tokens=0)).request_step_tokens == AUTO_STEP_TOKENS
+
+
+@pytest.mark.parametrize("chunk", [1, 16, 255, 257, 4096])
+def test_a_chunk_of_the_document_is_the_most_of_a_step(chunk: int) -> None:
+    assert sched_limits(make_engine_limits(prefill_chunk_tokens=chunk)).request_step_tokens == chunk
+
+
+def test_a_block_for_each_table_at_least() -> None:
+    assert least_blocks(make_engine_limits(), sliding(), 1) == 1 + 3
