@@ -1,8 +1,8 @@
 """An engine of the `tokenizers` package from the content of a tokenizer.json.
 
-The package reads such a file itself, but then holds it several times over: for 262k tokens it takes
-580 MB and 1.4 s of CPU. Here it is given the vocabulary and merges as objects, which takes half of each,
-and reads the small rest.
+The package reads such a file itself, but then holds it several times over: 580 MB and 1.4 s of CPU for
+262k tokens. Here it is given the vocabulary and merges as objects, which takes 360 MB and 0.9 s, and
+reads the small rest.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from halogend.text.lexicon import Lexicon, Part
 from halogend.text.pretokenize import Cutting
 from halogend.text.vocabulary import TokenType, Vocabulary
 
+MAX_PIECE_LENGTH = 4096  # every way to split one is tried: a long one would take for ever
 _SPACES = " \t\n\v\f\r"
 
 
@@ -145,6 +146,9 @@ def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
         for text, kind, score in zip(vocabulary.tokens, vocabulary.types, vocabulary.scores, strict=True)
         if kind in (TokenType.NORMAL, TokenType.USER_DEFINED)
     }
+    longest = max(map(len, mergeable), default=0)
+    if longest > MAX_PIECE_LENGTH:
+        raise ValueError(f"a piece has {longest} characters, more than {MAX_PIECE_LENGTH}")
     best_first = sorted(mergeable, key=mergeable.__getitem__, reverse=True)
     return [
         (left, right)

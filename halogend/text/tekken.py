@@ -20,6 +20,7 @@ from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
 from halogend.checkpoint.hf_config import read_json
 from halogend.checkpoint.tokenizer_files import TextFiles, invalid
 from halogend.text import pieces
+from halogend.text.merging import MAX_PIECE_LENGTH
 from halogend.text.pretokenize import Cutting
 from halogend.text.vocabulary import TokenType, Vocabulary, named_ends
 
@@ -146,6 +147,8 @@ def _ranked(path: Path, content: Mapping[str, Any], size: int | None, special: i
             ranked.append(base64.b64decode(text, validate=True))
         except (binascii.Error, ValueError) as error:
             raise invalid(path, f"vocab[{index}].token_bytes", f"is no base64: {error}") from error
+        if len(ranked[-1]) > MAX_PIECE_LENGTH:
+            raise invalid(path, f"vocab[{index}].token_bytes", f"has {len(ranked[-1])} bytes")
         if entry.get("rank", index) != index:
             raise invalid(path, f"vocab[{index}].rank", f"is {entry['rank']!r:.60}, out of order")
     if len(set(ranked)) != len(ranked) or b"" in ranked:

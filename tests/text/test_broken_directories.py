@@ -164,6 +164,10 @@ def test_a_download_that_is_incomplete(hub: Path):
         (set_in("vocab", value={}), "key 'vocab' is missing or no list"),
         (set_in("vocab", 300, "token_bytes", value="a*b"), "key 'vocab[300].token_bytes' is no base64"),
         (set_in("vocab", 300, "token_bytes", value=7), "key 'vocab[300]' has no token_bytes"),
+        (
+            set_in("vocab", 300, "token_bytes", value=base64.b64encode(b"a" * 5000).decode()),
+            "key 'vocab[300].token_bytes' has 5000 bytes",
+        ),
         (set_in("vocab", 300, "rank", value=4), "key 'vocab[300].rank' is 4, out of order"),
         (
             set_in("vocab", 300, "token_bytes", value=base64.b64encode(b"!").decode()),
@@ -210,6 +214,7 @@ PIECES = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("▁", -1.0, 1)
         (model_bytes(PIECES, kind=UNIGRAM), errors.TOKENIZER_INVALID, "of the kind 'unigram'; only 'bpe' is supported"),
         (model_bytes([*PIECES, PIECES[4]]), errors.TOKENIZER_INVALID, "piece 'a' is there twice"),
         (model_bytes([("a", 0.0, 9)]), errors.TOKENIZER_INVALID, "piece 0 is broken: 9 is not a valid TokenType"),
+        (model_bytes([("a" * 5000, 0.0, 1)]), errors.TOKENIZER_INVALID, "a piece has 5000 characters, more than 4096"),
         (model_bytes([("a", float("nan"), 1)]), errors.TOKENIZER_INVALID, "piece 0 has a score that is no number"),
         (data(1, data(1, b"\xff")), errors.TOKENIZER_INVALID, "piece 0 is broken: 'utf-8'"),
         (
