@@ -145,11 +145,11 @@ class GgufParameters:
         return keys.integer(self.header, key, self.integer("context_length"))
 
     def _base(self, name: str, default: float) -> float:
-        """At least 1: below that the frequencies base ** (-2i / head_dim) grow without end."""
+        """Above 1: the frequencies base ** (-2i / head_dim) fall."""
         key = self._rope_key(name)
         value = keys.positive(self.header, key, default)
-        if value < 1:
-            self._refuse(key, f"is {value}; it must be at least 1")
+        if value <= 1:
+            self._refuse(key, f"is {value}; it must be above 1")
         return value
 
     def _refuse(self, key: str, what: str) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from halogend.checkpoint import hf_rope
 from halogend.checkpoint.cursor import open_regular
 from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, FILE_UNREADABLE, KEY_INVALID, CheckpointError
-from halogend.checkpoint.parameters import RopeKind
+from halogend.checkpoint.parameters import LEAST, MOST, RopeKind
 from halogend.checkpoint.rope import Rope
 
 _MAX_JSON_BYTES = 64 << 20
@@ -134,8 +134,8 @@ class HfParameters:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _bad(self.path, key, "is missing" if value is None else f"is {value!r:.60}; a number is wanted")
-        if not (0 < value < float("inf") or (or_zero and value == 0)):
-            raise _bad(self.path, key, f"is {value}; a finite number above 0 is wanted")
+        if not (LEAST <= value <= MOST or (or_zero and value == 0)):
+            raise _bad(self.path, key, f"is {value}; a number from {LEAST:g} to {MOST:g} is wanted")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:

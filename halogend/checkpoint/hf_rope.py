@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from halogend.checkpoint import rope
 from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, KEY_INVALID, CheckpointError
-from halogend.checkpoint.parameters import RopeKind
+from halogend.checkpoint.parameters import LEAST, MOST, RopeKind
 from halogend.checkpoint.rope import Rope, Yarn
 
 _NESTED = {"global": "full_attention", "local": "sliding_attention"}
@@ -19,8 +19,8 @@ def read_rope(path: Path, config: Mapping[str, Any], kind: RopeKind, head_dim: i
     """Raises CheckpointError naming file and key."""
     stated = _Stated.of(path, config, kind)
     base = stated.number("rope_theta", base)
-    if base < 1:
-        stated.invalid("rope_theta", f"is {base}; it must be at least 1")
+    if base <= 1:
+        stated.invalid("rope_theta", f"is {base}; it must be above 1")
     share = stated.number("partial_rotary_factor", 1.0)
     turned = int(head_dim * share)
     if share > 1 or turned < 2 or turned % 2:
@@ -76,8 +76,8 @@ class _Stated:
             if default is None:
                 self.invalid(name, "is missing")
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            self.invalid(name, f"is {value!r:.60}; a finite number above 0 is wanted")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST <= value <= MOST:
+            self.invalid(name, f"is {value!r:.60}; a number from {LEAST:g} to {MOST:g} is wanted")
         return float(value)
 
     def has(self, name: str) -> bool:
@@ -86,7 +86,7 @@ class _Stated:
     def numbers(self, name: str, count: int) -> Sequence[float]:
         values = self.values.get(name)
         sound = isinstance(values, list) and all(
-            isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+            isinstance(value, int | float) and not isinstance(value, bool) and LEAST <= value <= MOST
             for value in values
         )
         if not sound or values is None or len(values) != count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halogend.checkpoint.errors import KEY_INVALID, CheckpointError
 from halogend.checkpoint.gguf import GgufHeader, Value
+from halogend.checkpoint.parameters import LEAST, MOST
 
 
 def missing(header: GgufHeader, key: str) -> CheckpointError:
@@ -34,14 +35,14 @@ def integer(header: GgufHeader, key: str, default: int | None = None, *, least: 
 
 
 def positive(header: GgufHeader, key: str, default: float | None = None, *, or_zero: bool = False) -> float:
-    """A finite number above 0, or 0 with `or_zero`; `default` when the key is absent, unless that is None."""
+    """A number from LEAST to MOST, or 0 with `or_zero`; `default` when the key is absent, unless that is None."""
     if default is not None and not header.has(key):
         return default
     value = required(header, key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise invalid(header, key, f"is {_shown(value)}; a number is wanted")
-    if not (0 < value < float("inf") or (or_zero and value == 0)):
-        raise invalid(header, key, f"is {value}; a finite number above 0 is wanted")
+    if not (LEAST <= value <= MOST or (or_zero and value == 0)):
+        raise invalid(header, key, f"is {value}; a number from {LEAST:g} to {MOST:g} is wanted")
     return float(value)
 
 

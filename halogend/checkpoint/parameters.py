@@ -11,6 +11,8 @@ from typing import Literal, NoReturn, Protocol
 from halogend.checkpoint.rope import Rope
 
 RopeKind = Literal["global", "local"]
+# Of any number above 0 that a model states: what lies beyond is no model's, and arithmetic on it overflows.
+LEAST, MOST = 1e-12, 1e12
 
 
 class Parameters(Protocol):

@@ -161,10 +161,8 @@ def _read_template(path: Path) -> str:
 def _configured_template(path: Path) -> str | None:
     value = _optional(path).get("chat_template")
     if isinstance(value, list):
-        named = {each.get("name"): each.get("template") for each in value if isinstance(each, dict)}
-        if "default" not in named:
-            return None
-        value = named["default"]
+        named = [each for each in value if isinstance(each, dict) and each.get("name") == "default"]
+        value = named[-1].get("template") if named else None
     if value is None:
         return None
     if not isinstance(value, str):

@@ -13,6 +13,9 @@ import tokenizers
 from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
 from halogend.checkpoint.tokenizer_files import invalid
 
+_SWITCHES = ("fuse_unk", "byte_fallback", "ignore_merges")
+_TEXTS = ("unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+_FLAGS = ("special", "normalized", "single_word", "lstrip", "rstrip")
 _PIPELINE = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 
 
@@ -20,6 +23,7 @@ def explained(path: Path, content: Mapping[str, Any], error: Exception) -> Check
     """The refusal of the file at `path`, whose `content` has a vocabulary, for the package's `error`."""
     return (
         _of_pipeline(path, content)
+        or _of_settings(path, content)
         or _of_merges(path, content)
         or CheckpointError(TOKENIZER_INVALID, f"{path}: its tokenizer is broken: {error}")
     )
@@ -54,6 +58,17 @@ def _is_usable(key: str, part: object) -> bool:
     except Exception:  # noqa: BLE001 - the package raises bare Exception
         return False
     return True
+
+
+def _of_settings(path: Path, content: Mapping[str, Any]) -> CheckpointError | None:
+    model = content["model"]
+    values = {f"model.{key}": (model[key], bool, "true or false") for key in _SWITCHES if model.get(key) is not None}
+    values |= {f"model.{key}": (model[key], str, "a string") for key in _TEXTS if model.get(key) is not None}
+    for position, token in enumerate(content.get("added_tokens") or []):
+        given = {key: token[key] for key in _FLAGS if key in token}
+        values |= {f"added_tokens[{position}].{key}": (flag, bool, "true or false") for key, flag in given.items()}
+    wrong = next((key for key, (value, kind, _) in values.items() if not isinstance(value, kind)), None)
+    return None if wrong is None else invalid(path, wrong, f"is {values[wrong][0]!r:.60}; {values[wrong][2]} is wanted")
 
 
 def _of_merges(path: Path, content: Mapping[str, Any]) -> CheckpointError | None:

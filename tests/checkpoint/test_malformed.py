@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from support.malformed import CASES, EXPECTED, Expected, read_expected, write_case
 
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from halogend.checkpoint.errors import ALL_CODES, CheckpointError
+from halogend.checkpoint.errors import ALL_CODES, TOKENIZER_INVALID, CheckpointError
 from halogend.text import loading
 from halogend.text.progress import Progress
 from halogend.text.tokenizer import Tokenizer
@@ -91,3 +92,17 @@ def test_each_message_is_one_line_that_begins_with_what_is_wrong(name: str):
     assert expected.message is not None
     assert re.match(r"\{case\}(/[\w./-]+)?: \S", expected.message)
     assert not re.search(r"\n|\bNone\b|Errno|Error\b|<class", expected.message)
+
+
+def test_a_panic_of_the_tokenizers_package_is_a_refusal(tmp_path: Path):
+    """It is no Exception, and would end the process."""
+    folder = write_case("sound-hf-llama", tmp_path)
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_bytes())
+    single = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    content["post_processor"] = {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}}
+    path.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError) as caught:
+        tokenizer(folder, read_expected(ROOT / "sound-hf-llama"))
+    assert caught.value.code == TOKENIZER_INVALID
+    assert caught.value.message.startswith(f"{path}: ")

@@ -153,6 +153,7 @@ CASES: dict[str, Callable[[], Folder]] = {
     "gguf-kv-heads-not-dividing": lambda: with_keys({"llama.attention.head_count_kv": 4}),
     "gguf-head-size-odd": lambda: with_keys({"llama.attention.key_length": 7}),
     "gguf-epsilon-zero": lambda: with_keys({"llama.attention.layer_norm_rms_epsilon": 0.0}),
+    "gguf-epsilon-infinite": lambda: with_keys({"llama.attention.layer_norm_rms_epsilon": float("inf")}),
     "gguf-rope-base-below-one": lambda: with_keys({"llama.rope.freq_base": 0.5}),
     "gguf-rope-dimension-too-large": lambda: with_keys({"llama.rope.dimension_count": 64}),
     "gguf-rope-scaling-unknown": lambda: with_keys({"llama.rope.scaling.type": "ntk"}),

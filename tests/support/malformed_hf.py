@@ -284,6 +284,9 @@ _CONFIG_CASES: dict[str, Callable[[], Folder]] = {
     "hf-rope-llama3-factors-swapped": lambda: with_config(
         rope_scaling=_LLAMA3 | _LLAMA3_CONTEXT | {"factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0}
     ),
+    "hf-rope-yarn-beta-absurd": lambda: with_config(
+        rope_scaling={"rope_type": "yarn", "factor": 2.0, "beta_fast": 1e300}
+    ),
     "hf-rope-no-object": lambda: with_config(rope_scaling="yarn"),
     "hf-rope-theta-text": lambda: with_config(rope_theta="1e6"),
     "hf-rope-longrope-list-too-short": lambda: with_config(

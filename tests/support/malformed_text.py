@@ -70,6 +70,9 @@ _HF_CASES: dict[str, Callable[[], Folder]] = {
     "text-merge-of-three": lambda: _tokenizer(lambda content: content["model"]["merges"].append(["a", "b", "c"])),
     "text-added-token-clashes": lambda: _tokenizer(lambda content: content["added_tokens"][1].update(id=4)),
     "text-added-token-without-id": lambda: _tokenizer(lambda content: content["added_tokens"][1].pop("id")),
+    "text-added-token-flag": lambda: _tokenizer(lambda content: content["added_tokens"][1].update(special="yes")),
+    "text-byte-fallback-number": lambda: _tokenizer(lambda content: content["model"].update(byte_fallback=1)),
+    "text-merges-missing": lambda: _tokenizer(lambda content: content["model"].pop("merges")),
     "text-decoder-unsupported": lambda: _tokenizer(
         lambda content: content.update(
             decoder={"type": "WordPiece", "prefix": "##", "cleanup": True}, pre_tokenizer=None
