@@ -19,7 +19,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support import malformed_gguf, malformed_hf, malformed_quantised, malformed_split, malformed_text
+from support import (
+    malformed_config,
+    malformed_gguf,
+    malformed_hf,
+    malformed_quantised,
+    malformed_split,
+    malformed_text,
+    malformed_weights,
+)
 from support.malformed_files import Folder, Link
 
 EXPECTED = "expected.txt"
@@ -27,6 +35,8 @@ CASES: Mapping[str, Callable[[], Folder]] = {
     **malformed_gguf.CASES,
     **malformed_split.CASES,
     **malformed_hf.CASES,
+    **malformed_config.CASES,
+    **malformed_weights.CASES,
     **malformed_quantised.CASES,
     **malformed_text.CASES,
 }
