@@ -19,7 +19,7 @@ from halogend.engine.ggml.bits import Scaled
 
 CHUNK_ELEMENTS = 1 << 19
 
-_PLAIN: dict[GgmlType | PlainType, torch.dtype] = {
+PLAIN: dict[GgmlType | PlainType, torch.dtype] = {
     GgmlType.F32: torch.float32,
     GgmlType.F16: torch.float16,
     GgmlType.BF16: torch.bfloat16,
@@ -65,7 +65,7 @@ def dequantise(kind: GgmlType | PlainType, raw: Tensor, out: Tensor) -> None:
 
     Raises CheckpointError for a type that is no weight's.
     """
-    plain = _PLAIN.get(kind)
+    plain = PLAIN.get(kind)
     if plain is not None:
         out.view(-1).copy_(raw.view(-1).view(plain))
         return

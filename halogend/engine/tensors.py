@@ -18,7 +18,7 @@ from halogend.checkpoint.checkpoint import Checkpoint
 from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.gguf_types import GgmlType
 from halogend.checkpoint.stored import Piece, Plain, Weight
-from halogend.engine.codecs import decode_rows
+from halogend.engine.codecs import decode_rows, stored_rows
 from halogend.engine.embedding import Embedding
 from halogend.engine.files import FileBytes
 from halogend.engine.models.source import PairedHeads
@@ -113,30 +113,33 @@ class WeightSource:
         return raw
 
     def _slices(self, weights: Sequence[Weight], paired: PairedHeads | None) -> Iterator[Tensor]:
-        """The matrices below each other in slices of rows; the buffer is used again for each."""
+        """The matrices below each other in slices of rows, each valid until the next."""
         limit = max(1, SLICE_BYTES // (weights[0].columns * self._packing.dtype.itemsize))
         if paired is not None:
             limit = max(1, limit // paired.head_dim) * paired.head_dim
-        held: list[Piece] = []
-        held_rows, done = 0, 0
-        pieces = (piece for weight in weights for stored in weight.pieces for piece in _cut(stored, limit))
-        for piece in pieces:
-            if held and held_rows + piece.rows > limit:
-                yield self._slice(held, paired, done)
-                done, held, held_rows = done + held_rows, [], 0
-            held.append(piece)
-            held_rows += piece.rows
-        yield self._slice(held, paired, done)
+        for pieces, first_row in _together(weights, limit):
+            yield self._slice(pieces, paired, first_row)
+            self._files.release()
 
     def _slice(self, pieces: Sequence[Piece], paired: PairedHeads | None, first_row: int) -> Tensor:
+        """Where the packer can read it from the file as it is, it does; else in the buffer."""
+        is_reordered = paired is not None and paired.rows > first_row
+        if len(pieces) == 1 and not is_reordered and (stored := self._stored(pieces[0])) is not None:
+            return stored
         columns = pieces[0].encoded.columns
         rows = sum(piece.rows for piece in pieces)
         dtype = self._packing.dtype
         slice_ = self._scratch.take(rows * columns * dtype.itemsize).view(dtype).view(rows, columns)
         self._decode(pieces, slice_)
-        if paired is not None and paired.rows > first_row:
+        if paired is not None and is_reordered:
             _reorder(slice_[: paired.rows - first_row], paired)
         return slice_
+
+    def _stored(self, piece: Piece) -> Tensor | None:
+        stored = stored_rows(piece.encoded, piece.first, piece.rows, self._packing.dtype, self._files)
+        if stored is not None:
+            self._advance(piece.nbytes)
+        return stored
 
     def _decode(self, pieces: Sequence[Piece], out: Tensor) -> None:
         done = 0
@@ -147,12 +150,27 @@ class WeightSource:
             self._advance(piece.nbytes)
 
 
+def _together(weights: Sequence[Weight], limit: int) -> Iterator[tuple[list[Piece], int]]:
+    """Pieces that make up to `limit` rows, and the number of the first of these rows."""
+    held: list[Piece] = []
+    held_rows, done = 0, 0
+    pieces = (piece for weight in weights for stored in weight.pieces for piece in _cut(stored, limit))
+    for piece in pieces:
+        if held and held_rows + piece.rows > limit:
+            yield held, done
+            done, held, held_rows = done + held_rows, [], 0
+        held.append(piece)
+        held_rows += piece.rows
+    yield held, done
+
+
 def _cut(piece: Piece, limit: int) -> Iterator[Piece]:
     for first in range(0, piece.rows, limit):
         yield Piece(piece.encoded, piece.first + first, min(limit, piece.rows - first))
 
 
 def _reorder(heads: Tensor, paired: PairedHeads) -> None:
-    """Rows of whole heads [n * head_dim, columns], in place."""
-    by_head = heads.view(-1, paired.head_dim, heads.shape[1])
-    by_head.copy_(by_head[:, paired.order()])
+    """Rows of whole heads [n * head_dim, columns], in place; one head at a time stays in the cache."""
+    order = paired.order()
+    for head in heads.view(-1, paired.head_dim, heads.shape[1]):
+        head.copy_(head.index_select(0, order))

@@ -4,7 +4,7 @@ Owns the arithmetic and the order of packed codes. Must never know a file, a nam
 weight, a geometry or a kernel: bytes come from a ByteSource, numbers go into the caller's tensor.
 """
 
-from halogend.engine.codecs.decode import decode_rows
+from halogend.engine.codecs.decode import decode_rows, stored_rows
 from halogend.engine.codecs.source import ByteSource
 
-__all__ = ["ByteSource", "decode_rows"]
+__all__ = ["ByteSource", "decode_rows", "stored_rows"]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain
 from halogend.engine.codecs.awq import decode_awq
 from halogend.engine.codecs.fp8 import decode_fp8
 from halogend.engine.codecs.gptq import decode_gptq
-from halogend.engine.codecs.plain import decode_plain
+from halogend.engine.codecs.plain import decode_plain, plain_rows
 from halogend.engine.codecs.source import ByteSource
+
+
+def stored_rows(encoded: Encoded, first: int, count: int, dtype: torch.dtype, source: ByteSource) -> Tensor | None:
+    """Rows `first` to `first + count - 1` where they lie, [count, columns], if they are stored as numbers of
+    `dtype`: to be read only, and only until this thread's next take of the same tensor. Else None. What the
+    source raises passes through."""
+    return plain_rows(encoded, first, count, dtype, source) if isinstance(encoded, Plain) else None
 
 
 def decode_rows(encoded: Encoded, first: int, count: int, out: Tensor, source: ByteSource) -> None:

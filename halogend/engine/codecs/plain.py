@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.stored import Plain
 from halogend.engine.codecs.packed import aligned
 from halogend.engine.codecs.source import ByteSource
-from halogend.engine.dequant import dequantise
+from halogend.engine.dequant import PLAIN, dequantise
 
 _RAW_BYTES = 4 << 20  # asked of the source at once
 _UNIT = 256  # elements in the largest block: rows of one element are cut at multiples of it
+
+
+def plain_rows(encoded: Plain, first: int, count: int, dtype: torch.dtype, source: ByteSource) -> Tensor | None:
+    """Rows of a tensor of numbers of `dtype` as they lie, [count, columns], to be read only and for as long as
+    what the source gave; None for a tensor of anything else."""
+    tensor, columns = encoded.tensor, encoded.columns
+    if PLAIN.get(tensor.type) != dtype:
+        return None
+    row_bytes = columns * dtype.itemsize
+    raw = source.take(tensor, first * row_bytes, count * row_bytes)
+    return aligned(raw, dtype.itemsize).view(dtype).view(count, columns)
 
 
 def decode_plain(encoded: Plain, first: int, out: Tensor, source: ByteSource) -> None:
