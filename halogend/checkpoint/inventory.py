@@ -59,8 +59,8 @@ def find_weights(
     for name, encoded in stored.items():
         if name not in finder.used and not names.may_ignore(name, geometry):
             tensor = encoded.tensors[0]
-            model = f"a {geometry.architecture} model with layers 0 to {geometry.layers - 1}"
-            what = f"tensor {tensor.name!r} has no place in {model}, which {names.source} describes"
+            model = f"the model that {names.source} describes ({geometry.architecture}, layers: {geometry.layers})"
+            what = f"tensor {tensor.name!r} has no place in {model}"
             raise CheckpointError(TENSOR_MISMATCH, f"{files[tensor.file]}: {what}")
     return found
 
