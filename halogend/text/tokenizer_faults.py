@@ -62,7 +62,8 @@ def _is_usable(key: str, part: object) -> bool:
 
 def _of_settings(path: Path, content: Mapping[str, Any]) -> CheckpointError | None:
     model = content["model"]
-    values = {f"model.{key}": (model[key], bool, "true or false") for key in _SWITCHES if model.get(key) is not None}
+    values: dict[str, tuple[Any, type, str]] = {}
+    values |= {f"model.{key}": (model[key], bool, "true or false") for key in _SWITCHES if model.get(key) is not None}
     values |= {f"model.{key}": (model[key], str, "a string") for key in _TEXTS if model.get(key) is not None}
     for position, token in enumerate(content.get("added_tokens") or []):
         given = {key: token[key] for key in _FLAGS if key in token}
