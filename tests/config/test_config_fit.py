@@ -116,6 +116,20 @@ def test_one_full_request_has_to_fit_and_the_hint_fits() -> None:
     assert judged(text.format(720)) == []
 
 
+def test_the_hint_of_a_sliding_model_counts_its_windows() -> None:
+    # 45 blocks again: from 272 positions on, each of two tables with a window stays at 1 + (31 + 256 - 1) / 16 = 19
+    sliding = KvFacts(block_bytes=160_000, windows=(None, 32, 32), step_tokens=256)
+    model = replace(FINE, kv=sliding)
+    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_model_len: {}\n"
+    problem = only(judged(text.format(300), model=model))
+    assert "at most 240" in problem.hint  # 15 blocks of each
+    assert judged(text.format(240), model=model) == []
+    small_steps = replace(model, kv=replace(sliding, step_tokens=16))
+    problem = only(judged(text.format(2048), model=small_steps))
+    assert "at most 592" in problem.hint  # 45 - 2 * 4 = 37 blocks
+    assert judged(text.format(592), model=small_steps) == []
+
+
 def test_a_full_request_is_no_longer_than_its_parts() -> None:
     text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_prompt_len: 600\nmax_decode_len: {}\n"
     assert judged(text.format(120)) == []
