@@ -26,7 +26,7 @@ from halogend.checkpoint.inventory import find_weights
 from halogend.checkpoint.names import GgufNames, HfNames
 from halogend.checkpoint.quantisation import describe, encode
 from halogend.checkpoint.safetensors import Shards, read_shards
-from halogend.checkpoint.stored import Encoded, Plain, Weight
+from halogend.checkpoint.stored import Plain, Weight
 from halogend.checkpoint.tensor_table import TensorInfo
 
 CONFIG = "config.json"
@@ -167,6 +167,3 @@ def _main_type(tensors: Mapping[str, TensorInfo]) -> str:
         if len(tensor.shape) > 1:
             totals[tensor.type.name] = totals.get(tensor.type.name, 0) + tensor.nbytes
     return max(totals, key=totals.__getitem__, default=GgmlType.F32.name)
-
-
-__all__ = ["Checkpoint", "Encoded", "open_checkpoint"]

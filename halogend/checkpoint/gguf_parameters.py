@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from halogend.checkpoint import keys, rope
+from halogend.checkpoint import gguf_keys, rope
 from halogend.checkpoint.errors import (
     ARCHITECTURE_UNSUPPORTED,
     TENSOR_MISMATCH,
@@ -74,19 +74,19 @@ class GgufParameters:
         return self.header.has(self._key(name))
 
     def integer(self, name: str, default: int | None = None, *, least: int = 1, most: int = 1 << 31) -> int:
-        return keys.integer(self.header, self._key(name), default, least=least, most=most)
+        return gguf_keys.integer(self.header, self._key(name), default, least=least, most=most)
 
     def positive(self, name: str, default: float | None = None, *, or_zero: bool = False) -> float:
-        return keys.positive(self.header, self._key(name), default, or_zero=or_zero)
+        return gguf_keys.positive(self.header, self._key(name), default, or_zero=or_zero)
 
     def flag(self, name: str, *, default: bool) -> bool:
         if name in _TENSORS:
             merged = name == "qkv_bias" and _MERGED_BIAS in self.header.tensors
             return merged or _TENSORS[name] in self.header.tensors
-        return keys.flag(self.header, self._key(name), default=default)
+        return gguf_keys.flag(self.header, self._key(name), default=default)
 
     def text(self, name: str, default: str | None = None) -> str:
-        return keys.text(self.header, self._key(name), default)
+        return gguf_keys.text(self.header, self._key(name), default)
 
     def texts(self, name: str) -> tuple[str, ...] | None:
         return None
@@ -97,7 +97,7 @@ class GgufParameters:
     def rope(self, kind: RopeKind, head_dim: int, *, base: float = 10_000.0) -> Rope:
         if kind == "local":
             return rope.plain(self._base("freq_base_swa", base), head_dim)
-        turned = keys.integer(self.header, self._rope_key("dimension_count"), head_dim)
+        turned = gguf_keys.integer(self.header, self._rope_key("dimension_count"), head_dim)
         if turned > head_dim or turned % 2:
             self._refuse(self._rope_key("dimension_count"), f"is {turned}; it must be even and at most {head_dim}")
         plain = self._scaled(self._base("freq_base", base), turned)
@@ -106,7 +106,7 @@ class GgufParameters:
         return plain
 
     def invalid(self, name: str, what: str) -> NoReturn:
-        raise keys.invalid(self.header, self._key(name), what)
+        raise gguf_keys.invalid(self.header, self._key(name), what)
 
     def unsupported(self, name: str, what: str) -> NoReturn:
         message = f"{self.header.path}: metadata key {self._key(name)!r} {what}"
@@ -114,21 +114,25 @@ class GgufParameters:
 
     def _scaled(self, base: float, turned: int) -> Rope:
         older = self._rope_key("scale_linear")
-        stated = keys.text(self.header, self._rope_key("scaling.type"), "linear" if self.header.has(older) else "none")
+        stated = gguf_keys.text(
+            self.header, self._rope_key("scaling.type"), "linear" if self.header.has(older) else "none"
+        )
         if f"{_LONG}.weight" in self.header.tensors:
             return self._longrope(rope.plain(base, turned))
         if stated == "none":
             return rope.plain(base, turned)
-        factor = keys.positive(self.header, self._rope_key("scaling.factor"), keys.positive(self.header, older, 1.0))
+        factor = gguf_keys.positive(
+            self.header, self._rope_key("scaling.factor"), gguf_keys.positive(self.header, older, 1.0)
+        )
         if stated == "linear":
             return rope.linear(rope.plain(base, turned), factor)
         if stated == "yarn":
-            magnitude = keys.positive(self.header, self._rope_key("scaling.yarn_attn_factor"), 1.0)
+            magnitude = gguf_keys.positive(self.header, self._rope_key("scaling.yarn_attn_factor"), 1.0)
             yarn = Yarn(
                 factor,
                 self._original_context(),
-                keys.positive(self.header, self._rope_key("scaling.yarn_beta_fast"), 32.0),
-                keys.positive(self.header, self._rope_key("scaling.yarn_beta_slow"), 1.0),
+                gguf_keys.positive(self.header, self._rope_key("scaling.yarn_beta_fast"), 32.0),
+                gguf_keys.positive(self.header, self._rope_key("scaling.yarn_beta_slow"), 1.0),
                 magnitude=magnitude * rope.yarn_magnitude(factor),
             )
             return yarn.apply(base, turned)
@@ -136,24 +140,24 @@ class GgufParameters:
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
 
     def _longrope(self, plain: Rope) -> Rope:
-        magnitude = keys.positive(self.header, self._rope_key("scaling.attn_factor"), 1.0)
+        magnitude = gguf_keys.positive(self.header, self._rope_key("scaling.attn_factor"), 1.0)
         beyond = replace(plain, magnitude=magnitude, divisors=_LONG)
         return replace(beyond, divisors=_SHORT, original_context=self._original_context(), beyond=beyond)
 
     def _original_context(self) -> int:
         key = self._rope_key("scaling.original_context_length")
-        return keys.integer(self.header, key, self.integer("context_length"))
+        return gguf_keys.integer(self.header, key, self.integer("context_length"))
 
     def _base(self, name: str, default: float) -> float:
         """Above 1: the frequencies base ** (-2i / head_dim) fall."""
         key = self._rope_key(name)
-        value = keys.positive(self.header, key, default)
+        value = gguf_keys.positive(self.header, key, default)
         if value <= 1:
             self._refuse(key, f"is {value}; it must be above 1")
         return value
 
     def _refuse(self, key: str, what: str) -> NoReturn:
-        raise keys.invalid(self.header, key, what)
+        raise gguf_keys.invalid(self.header, key, what)
 
     def _rope_key(self, name: str) -> str:
         return f"{self.header.architecture}.rope.{name}"

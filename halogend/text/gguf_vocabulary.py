@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halogend.checkpoint import keys
+from halogend.checkpoint import gguf_keys
 from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
 from halogend.checkpoint.gguf import GgufHeader
 from halogend.text.pretokenize import CUTTINGS, Cutting
@@ -22,7 +22,7 @@ def read_vocabulary(header: GgufHeader) -> Vocabulary:
     kind = _kind(header)
     tokens = tuple(header.strings("tokenizer.ggml.tokens"))
     if not tokens:
-        raise keys.invalid(header, "tokenizer.ggml.tokens", "is empty")
+        raise gguf_keys.invalid(header, "tokenizer.ggml.tokens", "is empty")
     ids = {text: index for index, text in enumerate(tokens)}
     eos_id = _special_id(header, "eos", tokens)
     eot_id = _special_id(header, "eot", tokens)
@@ -44,10 +44,10 @@ def read_vocabulary(header: GgufHeader) -> Vocabulary:
         bos_id=_special_id(header, "bos", tokens),
         eos_id=eos_id,
         unknown_id=_special_id(header, "unknown", tokens),
-        add_bos=keys.flag(header, "tokenizer.ggml.add_bos_token", default=adds_bos),
-        add_eos=keys.flag(header, "tokenizer.ggml.add_eos_token", default=False),
+        add_bos=gguf_keys.flag(header, "tokenizer.ggml.add_bos_token", default=adds_bos),
+        add_eos=gguf_keys.flag(header, "tokenizer.ggml.add_eos_token", default=False),
         strips_right=_strips_right(header, tokens, types),
-        add_space_prefix=keys.flag(header, "tokenizer.ggml.add_space_prefix", default=kind == "spm"),
+        add_space_prefix=gguf_keys.flag(header, "tokenizer.ggml.add_space_prefix", default=kind == "spm"),
     )
 
 
@@ -64,7 +64,7 @@ def unknown_merge(header: GgufHeader, vocabulary: Vocabulary) -> CheckpointError
 
 
 def _kind(header: GgufHeader) -> str:
-    model = keys.text(header, "tokenizer.ggml.model")
+    model = gguf_keys.text(header, "tokenizer.ggml.model")
     if model not in _KINDS:
         known = ", ".join(sorted(_KINDS))
         raise CheckpointError(
@@ -75,7 +75,7 @@ def _kind(header: GgufHeader) -> str:
 
 
 def _cutting(header: GgufHeader) -> Cutting:
-    pre = keys.text(header, "tokenizer.ggml.pre", "default")
+    pre = gguf_keys.text(header, "tokenizer.ggml.pre", "default")
     if pre not in CUTTINGS:
         known = ", ".join(sorted(CUTTINGS))
         raise CheckpointError(
@@ -107,7 +107,7 @@ def _special_id(header: GgufHeader, name: str, tokens: tuple[str, ...]) -> int |
     key = f"tokenizer.ggml.{name}_token_id"
     if not header.has(key):
         return None
-    return keys.integer(header, key, least=0, most=len(tokens) - 1)
+    return gguf_keys.integer(header, key, least=0, most=len(tokens) - 1)
 
 
 def _types(header: GgufHeader, count: int, ends: set[int]) -> tuple[TokenType, ...]:
@@ -116,11 +116,11 @@ def _types(header: GgufHeader, count: int, ends: set[int]) -> tuple[TokenType, .
         return tuple(TokenType.CONTROL if index in ends else TokenType.NORMAL for index in range(count))
     numbers = header.numbers(key)
     if len(numbers) != count:
-        raise keys.invalid(header, key, f"has {len(numbers)} elements for {count} tokens")
+        raise gguf_keys.invalid(header, key, f"has {len(numbers)} elements for {count} tokens")
     try:
         types = [_TYPE_OF[int(number)] for number in numbers]
     except (KeyError, ValueError, OverflowError) as error:
-        raise keys.invalid(header, key, f"has an unknown type: {error}") from error
+        raise gguf_keys.invalid(header, key, f"has an unknown type: {error}") from error
     for index in ends:
         types[index] = TokenType.CONTROL
     return tuple(types)
@@ -130,7 +130,7 @@ def _scores(header: GgufHeader, count: int) -> tuple[float, ...]:
     key = "tokenizer.ggml.scores"
     scores = header.numbers(key)
     if len(scores) != count:
-        raise keys.invalid(header, key, f"has {len(scores)} elements for {count} tokens")
+        raise gguf_keys.invalid(header, key, f"has {len(scores)} elements for {count} tokens")
     if any(score != score for score in scores):  # noqa: PLR0124 - only NaN differs from itself
-        raise keys.invalid(header, key, "holds a score that is no number")
+        raise gguf_keys.invalid(header, key, "holds a score that is no number")
     return scores

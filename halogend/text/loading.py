@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from halogend.checkpoint import keys
+from halogend.checkpoint import gguf_keys
 from halogend.checkpoint.formats import resolve_format
 from halogend.checkpoint.gguf import read_header
 from halogend.checkpoint.tokenizer_files import read_text_files
@@ -74,7 +74,7 @@ def _read(spec: TextSpec, progress: Progress) -> tuple[Tokenizer, str | None]:
         header = read_header(spec.path)
         progress.bump()
         tokenizer = Tokenizer.from_header(header)
-        own = keys.text(header, _TEMPLATE_KEY) if header.has(_TEMPLATE_KEY) else None
+        own = gguf_keys.text(header, _TEMPLATE_KEY) if header.has(_TEMPLATE_KEY) else None
     progress.bump()
     return tokenizer, own
 
