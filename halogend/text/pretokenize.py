@@ -15,6 +15,14 @@ _SHORT = r"'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"  # I'm, you've, ...
 _GPT2 = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\p{{L}}+| ?\p{{N}}+| ?[^\s\p{{L}}\p{{N}}]+|{_SPACES}"
 _UPPER, _LOWER = r"(?:(?=\p{L})[^a-z])", r"(?:(?=\p{L})[^A-Z])"
 _FALCON_MARKS = r"[\p{P}\$\+<=>\^~\|`]+"
+# DeepSeek's: the letters that have a case, without Armenian and Georgian lower case and what Unicode took in later.
+_NO_DEEPSEEK_LETTER = (
+    r"\x{560}-\x{588}\x{10C7}-\x{10FF}\x{1C80}-\x{1C8F}\x{2D00}-\x{2D2F}\x{A790}-\x{AB6F}"
+    r"\x{10500}-\x{10C7F}\x{10D00}-\x{1189F}\x{16E40}-\x{16EFF}\x{1D400}-\x{1D7FF}\x{1DF00}-\x{1DFFF}"
+)
+_DEEPSEEK_LETTERS = rf"\s?(?:(?![{_NO_DEEPSEEK_LETTER}])[\p{{Lu}}\p{{Ll}}\p{{Lt}}])+"
+_DEEPSEEK_MARKS = r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+"
+_CJK = r"[\x{800}-\x{9FA5}\x{AC00}-\x{D7FF}]+"
 
 
 def _cl100k(digits: str, letters: str = r"\p{L}", not_marks: str = r"\s\p{L}\p{N}") -> str:
@@ -53,6 +61,8 @@ CUTTINGS = {
     "codeshell": _SINGLE_DIGITS,
     "command-r": _SINGLE_DIGITS,
     "dbrx": _CL100K,
+    "deepseek-coder": Cutting((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")),
+    "deepseek-llm": Cutting((r"[\r\n]", _DEEPSEEK_LETTERS, _DEEPSEEK_MARKS, r"\s+$", _CJK, r"\p{N}+")),
     "deepseek-r1-qwen": _QWEN2,
     "default": Cutting((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
     "exaone": _SINGLE_DIGITS,

@@ -4,6 +4,7 @@ llama.cpp; and the real models' vocabularies as directories, against `transforme
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from halogend.text.pretokenize import CUTTINGS
 from halogend.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow
+_LETTERS = ("Lu", "Ll", "Lt")
 WAYS = [(add, parse) for add in (False, True) for parse in (False, True)]
 # Settings that llama.cpp does not heed are among them.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -47,6 +49,18 @@ def test_words_are_cut_as_llamacpp_cuts_them(name: str, llama: dict[str, tuple[P
         for add, parse in WAYS:
             ours = tokenizer.encode(text, add_special=add, parse_special=parse)
             assert ours == found.ids(text, add_special=add, parse_special=parse), (text, add, parse)
+
+
+@pytest.mark.parametrize("name", ["deepseek-coder", "deepseek-llm"])
+def test_every_letter_is_cut_as_llamacpp_cuts_it(name: str, tmp_path: Path):
+    """These list letters one by one. Each letter stands behind one that any list has, and behind a space."""
+    path = write_family_gguf(FAMILIES["phi4"], tmp_path / "m.gguf", pre=name)
+    letters = [chr(code) for code in range(0x20000) if unicodedata.category(chr(code)) in _LETTERS]
+    texts = ["".join(f"a{letter} {letter}" for letter in letters[at : at + 200]) for at in range(0, len(letters), 200)]
+    tokenizer, found = Tokenizer.from_header(read_header(path)), llama_vocabularies([path], texts)[path]
+    for text in texts:
+        ours = tokenizer.encode(text, add_special=False, parse_special=False)
+        assert ours == found.ids(text, add_special=False, parse_special=False), text
 
 
 @pytest.mark.models
