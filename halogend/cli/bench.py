@@ -31,6 +31,36 @@ def add(subparsers: Any) -> None:
     dequant.add_argument("--runs", type=int, help="of each side, in turn; the best is shown (default 5)")
     dequant.add_argument("--json", action="store_true", help="print the figures as JSON")
     dequant.set_defaults(run=run_dequant)
+    codecs = kinds.add_parser(
+        "codecs",
+        help="decoding speed of the matrices of Hugging Face directories",
+        description="Prints elements a second of plain, GPTQ, AWQ and FP8 matrices, decoded with one thread.",
+    )
+    codecs.add_argument("--rows", type=int, help="of the matrix (default 4096)")
+    codecs.add_argument("--columns", type=int, help="of the matrix, a multiple of 128 (default 4096)")
+    codecs.add_argument("--runs", type=int, help="of each; the best is shown (default 5)")
+    codecs.add_argument("--json", action="store_true", help="print the figures as JSON")
+    codecs.set_defaults(run=run_codecs)
+    _add_load(kinds)
+
+
+def _add_load(kinds: Any) -> None:
+    load = kinds.add_parser(
+        "load",
+        help="time and memory of loading a model beside a plain read and conversion",
+        description="Prints what loading takes beside the least it could: reading the files and converting each"
+        " matrix once. PATH is a model; --synthetic makes one of random weights.",
+    )
+    load.add_argument("path", nargs="?", metavar="PATH")
+    load.add_argument("--synthetic", metavar="SIZE", help="a model of random weights, as 4GiB or 300MiB")
+    load.add_argument("--format", help="of the synthetic model: bf16 (default), fp16, gptq, awq, fp8, q4_k, q8_0")
+    load.add_argument("--dir", help="where it is made and kept (default .cache/bench)")
+    load.add_argument("--precision", help="what is held: bf16 (default), fp32, int8, int4")
+    load.add_argument("--threads", type=int, help="that load (default: as an engine chooses)")
+    load.add_argument("--cache", help="the page cache before each run: warm, cold, both (default)")
+    load.add_argument("--runs", type=int, help="of each side, in turn; the median is shown (default 3)")
+    load.add_argument("--json", action="store_true", help="print the figures of every run as JSON")
+    load.set_defaults(run=run_load)
 
 
 def run_engine(args: argparse.Namespace) -> int:
@@ -39,6 +69,15 @@ def run_engine(args: argparse.Namespace) -> int:
 
 def run_dequant(args: argparse.Namespace) -> int:
     return _run("halogend.engine.bench.dequant", args, ("elements", "runs"))
+
+
+def run_codecs(args: argparse.Namespace) -> int:
+    return _run("halogend.engine.bench.codecs", args, ("rows", "columns", "runs"))
+
+
+def run_load(args: argparse.Namespace) -> int:
+    options = ("synthetic", "format", "dir", "precision", "threads", "cache", "runs")
+    return _run("halogend.engine.bench.load", args, options, *([args.path] if args.path else []))
 
 
 def _run(module: str, args: argparse.Namespace, options: tuple[str, ...], *operands: str) -> int:

@@ -107,7 +107,8 @@ class Arithmetic:
         return Packing(kernels.pack_linear, torch.float32 if self.is_quantised else self.dtype)
 
 
-def _load_threads(spec: EngineSpec) -> int:
+def load_threads(spec: EngineSpec) -> int:
+    """How many threads load: as told, or half the cores, so that whoever serves keeps the rest."""
     if spec.load_threads:
         return spec.load_threads
     cores = len(os.sched_getaffinity(0))
@@ -124,14 +125,14 @@ def _load_model(
     ropes = [rope.stretched(spec.stretched) for rope in geometry.ropes]
     weights = decoder.DecoderWeights(
         embed=embedding,
-        layers=_load_layers(recipe, source, geometry.layers, _load_threads(spec)),
+        layers=_load_layers(recipe, source, geometry.layers, load_threads(spec)),
         norm=kernels.pack_norm(source.norm("output_norm"), geometry.rms_eps),
         output=source.packed_by(arithmetic.output_packing).linear([output_name]),
         output_kernels=arithmetic.output_kernels,
         rotaries=tuple(Rotary.of(rope, geometry.head_dim, source) for rope in ropes),
     )
-    held = [weights.output, *(matrix for layer in weights.layers for matrix in layer.matrices)]
-    return decoder.Decoder(geometry, recipe, weights), embedding.nbytes + sum(matrix.nbytes for matrix in held)
+    held = embedding.nbytes + weights.output.nbytes + sum(layer.nbytes for layer in weights.layers)
+    return decoder.Decoder(geometry, recipe, weights), held
 
 
 def _load_layers(recipe: LayerRecipe, source: WeightSource, count: int, threads: int) -> tuple[LayerWeights, ...]:

@@ -1,4 +1,4 @@
-"""`python -m halogend.engine.bench.codecs`: how fast stored matrices of each encoding become numbers.
+"""`halogend bench codecs`: how fast stored matrices of each encoding become numbers.
 
 One thread decodes a matrix from memory in slices of rows, as loading does; the best of the runs is
 shown, in millions of elements a second. Figures are printed, never judged.
@@ -7,6 +7,7 @@ shown, in millions of elements a second. Figures are printed, never judged.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -41,22 +42,28 @@ class _Memory:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m halogend.engine.bench.codecs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="halogend bench codecs", description=__doc__)
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--columns", type=int, default=4096)
     parser.add_argument("--slice-rows", type=int, default=512, help="decoded in one call")
     parser.add_argument("--runs", type=int, default=DEFAULT_RUNS)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    sys.stdout.write(f"{'encoding':24}{'float32 M/s':>12}{'bfloat16 M/s':>14}\n")
+    if not args.json:
+        sys.stdout.write(f"{'encoding':24}{'float32 M/s':>12}{'bfloat16 M/s':>14}\n")
     source = _Memory()
+    figures: dict[str, dict[str, float]] = {}
     for name, encoded in matrices(source, args.rows, args.columns).items():
-        speeds = [
-            measure(encoded, source, args.slice_rows, args.runs, dtype) / 1e6
-            for dtype in (torch.float32, torch.bfloat16)
-        ]
-        sys.stdout.write(f"{name:24}{speeds[0]:12.0f}{speeds[1]:14.0f}\n")
-        sys.stdout.flush()
+        figures[name] = {
+            key: measure(encoded, source, args.slice_rows, args.runs, dtype)
+            for key, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
+        }
+        if not args.json:
+            sys.stdout.write(f"{name:24}{figures[name]['fp32'] / 1e6:12.0f}{figures[name]['bf16'] / 1e6:14.0f}\n")
+            sys.stdout.flush()
+    if args.json:
+        sys.stdout.write(json.dumps(figures) + "\n")
     return 0
 
 
