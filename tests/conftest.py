@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,3 +28,8 @@ def smollm2() -> Path:
 @pytest.fixture(scope="session")
 def gemma() -> Path:
     return _model("gemma-3-270m-q4_k_m.gguf")
+
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")

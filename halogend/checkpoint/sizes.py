@@ -14,6 +14,7 @@ VALUE_BYTES = {"fp32": 4, "bf16": 2}
 _INT4_GROUP = 32  # columns that share a scale and a minimum
 _INT4_GROUP_BYTES = 4
 _INT8_ROW_BYTES = 4  # a scale
+_ROUTER = ".ffn_gate_inp"  # which experts a row goes to is computed in float32
 
 
 def weight_bytes(checkpoint: Checkpoint, precision: str, compute: str) -> int:
@@ -21,6 +22,7 @@ def weight_bytes(checkpoint: Checkpoint, precision: str, compute: str) -> int:
     the output matrix, tied or not. `compute` is the number format of products (fp32, bf16)."""
     weights = checkpoint.weights
     layers = sum(packed_bytes(weight, precision) for _, weight in _layers(checkpoint))
+    layers += sum(packed_bytes(weight, "fp32") for name, weight in weights.items() if name.endswith(_ROUTER))
     table = weights["token_embd"]
     return layers + packed_bytes(weights.get("output", table), output_precision(precision)) + _table(table, compute)
 
@@ -57,7 +59,7 @@ def _layers(checkpoint: Checkpoint) -> Iterator[tuple[str, Weight]]:
     """The matrices of the layers that are packed; a router is not."""
     apart = ("token_embd", "output")
     for name, weight in checkpoint.weights.items():
-        if weight.columns > 1 and name not in apart and not name.endswith("ffn_gate_inp"):
+        if weight.columns > 1 and name not in apart and not name.endswith(_ROUTER):
             yield name, weight
 
 

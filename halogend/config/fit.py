@@ -121,9 +121,7 @@ def _full_request(
 ) -> Iterator[Problem]:
     if known.kv is None or known.context_length is None:
         return
-    length = min(model.max_model_len or known.context_length, known.context_length)
-    if model.max_prompt_len and model.max_decode_len:
-        length = min(length, model.max_prompt_len + model.max_decode_len)
+    length = model.request_tokens(known.context_length)
     needed = known.kv.request_bytes(length)
     if needed > pool_bytes:
         fits = known.kv.fitting_tokens(pool_bytes, length)

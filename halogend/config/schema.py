@@ -325,6 +325,12 @@ class ModelConfig(Section):
         default=ModelReloadConfig(), description="How this model is replaced; what is absent is the document's."
     )
 
+    def request_tokens(self, context_length: int) -> int:
+        """The most tokens of prompt and answer together that a request may have, for a model made for
+        `context_length`."""
+        both = self.max_prompt_len + self.max_decode_len if self.max_prompt_len and self.max_decode_len else None
+        return min(limit for limit in (context_length, self.max_model_len, both) if limit is not None)
+
     @property
     def path_name(self) -> str:
         """The last part of the path, without .gguf."""

@@ -15,10 +15,10 @@ from pathlib import Path
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.geometry import Geometry
-from halogend.checkpoint.gguf import GgufHeader
 from halogend.checkpoint.kv_groups import group_layers
+from halogend.checkpoint.sampling import directory_sampling, gguf_sampling
 from halogend.checkpoint.sizes import VALUE_BYTES
-from halogend.checkpoint.tokenizer_files import own_sampling, read_text_files, text_files
+from halogend.checkpoint.tokenizer_files import read_text_files, text_files
 from halogend.config.codes import Code
 from halogend.config.facts import BLOCK_TOKENS, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.schema import Document, ModelConfig
@@ -26,9 +26,10 @@ from halogend.config.values import BUILT_IN_TEMPLATES
 from halogend.control.load_plan import LoadPlan, plan_load
 from halogend.control.machine import Machine, probe
 from halogend.control.source import read_regular
+from halogend.control.working import working_bytes
 
-WORKING_BYTES = 768 << 20  # torch, tokenizer and activations of one generation's two processes
 AUTO_STEP_TOKENS = 256  # what an engine computes of one request in a step when prefill_chunk is auto
+_MOST_LOAD_THREADS = 4
 _MAX_TEMPLATE_BYTES = 1 << 20
 
 
@@ -49,6 +50,7 @@ class Resolved:
     config: ModelConfig
     geometry: Geometry
     load: LoadPlan
+    working_bytes: int
     kv: KvFacts
     compute_dtype: str
     kv_dtype: str
@@ -88,14 +90,15 @@ def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | 
     kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     try:
         checkpoint = open_checkpoint(model.model, model.load_format)
-        load = plan_load(checkpoint, precision, compute)
+        load = plan_load(checkpoint, precision, compute, _load_threads(model, machine))
         has_template = _has_template(checkpoint) or template is not None
-        own = _own_sampling(checkpoint)
+        own = _own_sampling(model, checkpoint)
         fingerprint = _fingerprint(checkpoint)
     except CheckpointError as error:
         return ModelFacts(fault=Fault(error.code, error.message), template_fault=template_fault), None
     geometry = checkpoint.geometry
     kv = _kv(geometry, kv_dtype, model)
+    working = working_bytes(geometry, model, kv_dtype, kv.step_tokens)
     facts = ModelFacts(
         format=checkpoint.format,
         architecture=geometry.architecture,
@@ -103,14 +106,14 @@ def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | 
         has_chat_template=has_template,
         template_fault=template_fault,
         weight_bytes=load.held_bytes,
-        working_bytes=WORKING_BYTES,
+        working_bytes=working,
         kv=kv,
     )
     device = _device(model, machine)
     if template_fault is not None or device is None:
         return facts, None
     inputs = Inputs((model.model, fingerprint), template_print)
-    return facts, Resolved(model, geometry, load, kv, compute, kv_dtype, device, template, inputs, own)
+    return facts, Resolved(model, geometry, load, working, kv, compute, kv_dtype, device, template, inputs, own)
 
 
 def _precision(model: ModelConfig, machine: Machine) -> tuple[str, str]:
@@ -118,6 +121,13 @@ def _precision(model: ModelConfig, machine: Machine) -> tuple[str, str]:
     best = "bf16" if machine.has_bf16 else "fp32"
     precision = best if model.precision == "auto" else model.precision
     return precision, precision if precision in VALUE_BYTES else best
+
+
+def _load_threads(model: ModelConfig, machine: Machine) -> int:
+    """As an engine chooses them."""
+    if model.load_thread_num != "auto":
+        return model.load_thread_num
+    return 1 if machine.cores <= 2 else min(_MOST_LOAD_THREADS, machine.cores // 2)
 
 
 def _kv(geometry: Geometry, dtype: str, model: ModelConfig) -> KvFacts:
@@ -183,12 +193,11 @@ def _has_template(checkpoint: Checkpoint) -> bool:
     return read_text_files(checkpoint.path).template is not None
 
 
-def _own_sampling(checkpoint: Checkpoint) -> Mapping[str, float]:
-    """The checkpoint's own sampling defaults, where it states any."""
-    return own_sampling(checkpoint.path) if checkpoint.gguf is None else _gguf_sampling(checkpoint.gguf)
-
-
-def _gguf_sampling(header: GgufHeader) -> dict[str, float]:
-    keys = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
-    found = {ours: header.metadata.get(f"general.sampling.{theirs}") for ours, theirs in keys.items()}
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+def _own_sampling(model: ModelConfig, checkpoint: Checkpoint) -> Mapping[str, float]:
+    """The checkpoint's own sampling defaults, where it states any and the document does not."""
+    overridden = model.sampling.model_fields_set & {
+        name for name in type(model.sampling).model_fields if getattr(model.sampling, name) is not None
+    }
+    if checkpoint.gguf is not None:
+        return gguf_sampling(checkpoint.gguf, overridden)
+    return directory_sampling(checkpoint.path, overridden)

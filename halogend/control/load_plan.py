@@ -33,9 +33,9 @@ class LoadPlan:
         return asdict(self)
 
 
-def plan_load(checkpoint: Checkpoint, precision: str, compute: str) -> LoadPlan:
+def plan_load(checkpoint: Checkpoint, precision: str, compute: str, threads: int) -> LoadPlan:
     """Raises CheckpointError naming a weight that cannot be held in `precision`. `compute` is the number
-    format of products."""
+    format of products, `threads` how many load."""
     if (name := unpackable(checkpoint, precision)) is not None:
         columns = checkpoint.weights[name].columns
         message = (
@@ -51,5 +51,5 @@ def plan_load(checkpoint: Checkpoint, precision: str, compute: str) -> LoadPlan:
         read_bytes=read,
         held_bytes=weight_bytes(checkpoint, precision, compute),
         requantised=checkpoint.is_quantised and precision not in VALUE_BYTES,
-        expected_s=round(_START_S + elements / _ELEMENTS_PER_S[precision] + read / _READ_BYTES_PER_S, 1),
+        expected_s=round(_START_S + elements / _ELEMENTS_PER_S[precision] / threads + read / _READ_BYTES_PER_S, 1),
     )

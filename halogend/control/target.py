@@ -14,7 +14,7 @@ from halogend.config.fields import Apply, changed_fields
 from halogend.config.fit import usable_bytes
 from halogend.config.placement import kv_ratios
 from halogend.config.schema import Document, ModelConfig
-from halogend.control.facts import WORKING_BYTES, Gathered, Inputs, Resolved
+from halogend.control.facts import Gathered, Inputs, Resolved
 from halogend.control.generation import GenerationSpec
 from halogend.control.ledger import Holding
 from halogend.control.load_plan import LoadPlan
@@ -111,7 +111,7 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
         inputs=resolved.inputs,
         spec=spec,
         settings=_settings(resolved, limits),
-        holding=Holding(resolved.device, resolved.load.held_bytes, WORKING_BYTES, kv_bytes),
+        holding=Holding(resolved.device, resolved.load.held_bytes, resolved.working_bytes, kv_bytes),
         floor_bytes=floor,
         budget_bytes=room.budget_bytes,
         load=resolved.load,
@@ -120,7 +120,7 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
 
 def _limits(resolved: Resolved) -> Limits:
     config = resolved.config
-    longest = config.max_model_len or resolved.geometry.context_length
+    longest = config.request_tokens(resolved.geometry.context_length)
     return Limits(
         max_prompt_len=min(config.max_prompt_len or longest, longest),
         max_decode_len=min(config.max_decode_len or longest, longest),

@@ -26,6 +26,7 @@ from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.codecs import ByteSource
 
 Bump = Callable[[], None]
+_MAP_NORESERVE = 0x4000  # Linux; the mmap module has no name for it before Python 3.13
 _PIECE_BYTES = 8 << 20  # read at a time
 
 
@@ -122,6 +123,16 @@ class _Taken(threading.local):
     places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
 
+def _map(path: Path, descriptor: int) -> mmap.mmap:
+    """Copies on write, and nobody writes: torch takes no memory that cannot be written. Nothing is put aside
+    for such copies."""
+    flags, access = mmap.MAP_PRIVATE | _MAP_NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+    try:
+        return mmap.mmap(descriptor, 0, flags=flags, prot=access)
+    except OSError as error:
+        raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be mapped: {error.strerror}") from error
+
+
 class MappedBytes:
     """A `FileBytes` over mapped files. Pages are given back when a thread takes something else of the
     same tensor, or releases all."""
@@ -131,8 +142,7 @@ class MappedBytes:
         self._descriptors = descriptors
         self._bump = bump
         self._taken = _Taken()
-        # Copies on write, and nobody writes: torch takes no memory that cannot be written.
-        self._maps = [mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY) for descriptor in descriptors]
+        self._maps = [_map(path, descriptor) for path, descriptor in zip(files, descriptors, strict=True)]
         self._views = [torch.frombuffer(mapped, dtype=torch.uint8) for mapped in self._maps]
 
     def take(self, tensor: TensorInfo, start: int, nbytes: int) -> Tensor:

@@ -131,8 +131,8 @@ def _load_model(
         output_kernels=arithmetic.output_kernels,
         rotaries=tuple(Rotary.of(rope, geometry.head_dim, source) for rope in ropes),
     )
-    held = [weights.output, *(matrix for layer in weights.layers for matrix in layer.matrices)]
-    return decoder.Decoder(geometry, recipe, weights), embedding.nbytes + sum(matrix.nbytes for matrix in held)
+    held = embedding.nbytes + weights.output.nbytes + sum(layer.nbytes for layer in weights.layers)
+    return decoder.Decoder(geometry, recipe, weights), held
 
 
 def _load_layers(recipe: LayerRecipe, source: WeightSource, count: int, threads: int) -> tuple[LayerWeights, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from halogend.checkpoint import errors
 from halogend.checkpoint.errors import CheckpointError
-from halogend.checkpoint.tokenizer_files import own_sampling, own_template, read_text_files, text_files
+from halogend.checkpoint.tokenizer_files import own_template, read_text_files, text_files
 
 Make = Callable[..., Path]
 
@@ -75,52 +75,6 @@ def test_a_template_file_is_utf8_and_of_reasonable_size(make: Make):
     assert "chat_template.jinja: is not UTF-8" in refusal(own_template, directory).message
     (directory / "chat_template.jinja").write_bytes(b" " * ((1 << 20) + 1))
     assert "chat_template.jinja: is larger than 1 MiB" in refusal(own_template, directory).message
-
-
-# --- sampling -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("config", "wanted"),
-    [
-        ({}, {}),
-        ({"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0, "repetition_penalty": 1.05}, None),
-        ({"temperature": 0.7, "do_sample": True}, {"temperature": 0.7}),
-        ({"temperature": 0.7, "top_p": 0.9, "do_sample": False}, {"temperature": 0.0, "top_p": 0.9}),
-        ({"do_sample": False}, {"temperature": 0.0}),
-        ({"temperature": None, "top_p": 1, "eos_token_id": 3}, {"top_p": 1}),
-        ({"temperature": 0, "top_k": 0}, {"temperature": 0, "top_k": 0}),
-    ],
-)
-def test_sampling_defaults_are_those_that_are_stated(
-    make: Make, config: dict[str, Any], wanted: dict[str, float] | None
-):
-    assert own_sampling(make(**{"generation_config.json": config})) == (config if wanted is None else wanted)
-
-
-def test_without_a_generation_config_nothing_is_stated(make: Make):
-    assert own_sampling(make()) == {}
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("temperature", "0.7", "is '0.7'; a number is wanted"),
-        ("temperature", True, "is True; a number is wanted"),
-        ("temperature", -0.1, "is -0.1; it must be from 0.0 to 2.0"),
-        ("temperature", 3, "is 3; it must be from 0.0 to 2.0"),
-        ("top_p", 0, "is 0; it must be above 0.0 to 1.0"),
-        ("top_p", 1.5, "is 1.5; it must be above 0.0 to 1.0"),
-        ("top_k", 1.5, "is 1.5; a whole number is wanted"),
-        ("top_k", -1, "is -1; it must be from 0"),
-        ("min_p", [0.1], "is [0.1]; a number is wanted"),
-        ("repetition_penalty", 0.0, "is 0.0; it must be above 0.0 to 10.0"),
-        ("do_sample", "no", "is 'no'; true or false is wanted"),
-    ],
-)
-def test_sampling_defaults_of_a_wrong_kind_are_refused(make: Make, key: str, value: object, words: str):
-    error = refusal(own_sampling, make(**{"generation_config.json": {key: value}}))
-    assert f"generation_config.json: key '{key}' {words}" in error.message
 
 
 # --- tokens ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import yaml
 from support import tiny_hf
 from support.tiny_models import tiny_llama
 
+from halogend.checkpoint.checkpoint import open_checkpoint
 from halogend.config import schema
 from halogend.config.facts import DeviceFacts
 from halogend.config.fields import Apply, leaf_fields
@@ -232,3 +233,31 @@ def test_a_live_length_that_crosses_the_original_context_is_a_new_generation(wor
     (model,) = make_plan(edge, beyond, (None, schema.ServerConfig())).models
     assert {change["class"] for change in model.changes} == {Apply.LIVE, Apply.GENERATION}
     assert [each["m"].spec.engine.stretched for each in (edge, beyond)] == [False, True]
+
+
+def test_a_default_that_makes_no_sense_can_be_overridden(world):
+    tiny = tiny_hf.make("llama", world / "odd")
+    (tiny.path / "generation_config.json").write_text('{"temperature": 9, "top_p": 0.5}')
+    entry = BASE | {"model": str(tiny.path)}
+    parsed = document_of(world, entry)
+    (problem,) = check(parsed, gather(parsed.document, machine_with(8 * GIB)).facts)
+    assert "set sampling.temperature" in problem.message
+    (target,) = targets_of(world, entry | {"sampling": {"temperature": 0.3}}).values()
+    assert (target.settings.sampling.temperature, target.settings.sampling.top_p) == (0.3, 0.5)
+
+
+def test_a_pool_is_for_the_longest_request_that_may_come(world):
+    """Limits on prompt and answer bound it as max_model_len does."""
+    entry = {"name": "m", "kv_cache_bytes": 200_000, "max_prompt_len": 60, "max_decode_len": 20, "max_batch": 4}
+    (target,) = targets_of(world, entry).values()
+    assert target.spec.text.limits.max_model_len == target.spec.engine.limits.max_model_len == 80
+    assert target.holding.kv_bytes <= 200_000
+
+
+def test_working_memory_grows_with_the_longest_context_and_the_batch(world):
+    (small,) = targets_of(world, BASE).values()
+    (wide,) = targets_of(world, BASE | {"max_batch": 4096, "kv_cache_bytes": "64MiB"}).values()
+    assert (
+        wide.holding.working_bytes - small.holding.working_bytes
+        == (4096 - 8) * open_checkpoint(world / "a.gguf").geometry.vocab * 4
+    )

@@ -26,6 +26,10 @@ class Dense:
     def matrices(self) -> tuple[LinearWeight, ...]:
         return (self.gate, self.up, self.down)
 
+    @property
+    def nbytes(self) -> int:
+        return sum(matrix.nbytes for matrix in self.matrices)
+
     def run(self, kernels: Kernels, x: Tensor, activation: Activation) -> Tensor:
         return kernels.linear(kernels.gated_linear(x, self.gate, self.up, activation), self.down)
 
@@ -49,6 +53,10 @@ class Mixture:
     @property
     def matrices(self) -> tuple[LinearWeight, ...]:
         return (*self.experts.gate, *self.experts.up, *self.experts.down)
+
+    @property
+    def nbytes(self) -> int:
+        return self.experts.nbytes + self.router.nbytes
 
     def run(self, kernels: Kernels, x: Tensor, activation: Activation) -> Tensor:
         chosen, shares = self.choose(x)

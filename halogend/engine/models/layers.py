@@ -33,6 +33,11 @@ class LayerWeights:
     ffn_post_norm: NormWeight | None
 
     @property
+    def nbytes(self) -> int:
+        """Matrices and routers; norms and biases are not worth counting."""
+        return self.qkv.nbytes + self.output.nbytes + self.feed_forward.nbytes
+
+    @property
     def matrices(self) -> tuple[LinearWeight, ...]:
         return (self.qkv, self.output, *self.feed_forward.matrices)
 
