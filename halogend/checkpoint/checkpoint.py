@@ -14,18 +14,21 @@ from halogend.checkpoint.errors import (
     TENSOR_MISMATCH,
     TYPE_UNSUPPORTED,
     CheckpointError,
+    shown,
 )
 from halogend.checkpoint.families import BY_GGUF, BY_HF, Family
+from halogend.checkpoint.files import is_directory, read_whole
 from halogend.checkpoint.formats import resolve_format
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.gguf import ArrayRef, GgufHeader, read_header
 from halogend.checkpoint.gguf_parameters import GgufParameters
 from halogend.checkpoint.gguf_types import DECODABLE, GgmlType
-from halogend.checkpoint.hf_config import HfParameters, read_json
+from halogend.checkpoint.hf_config import HfParameters
 from halogend.checkpoint.inventory import find_weights
+from halogend.checkpoint.json_object import MAX_SETTINGS_BYTES, parse_json_object
 from halogend.checkpoint.names import GgufNames, HfNames
 from halogend.checkpoint.quantisation import describe, encode
-from halogend.checkpoint.safetensors import Shards, read_shards
+from halogend.checkpoint.safetensors import read_shards
 from halogend.checkpoint.stored import Plain, Weight
 from halogend.checkpoint.tensor_table import TensorInfo
 
@@ -70,7 +73,7 @@ def _open_gguf(path: Path) -> Checkpoint:
     header = read_header(path)
     family = BY_GGUF.get(header.architecture)
     if family is None:
-        message = f"{path}: architecture {header.architecture!r} is not supported; supported are {_known(BY_GGUF)}"
+        message = f"{path}: architecture {shown(header.architecture)} is not supported; supported are {_known(BY_GGUF)}"
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
     geometry = family.read(GgufParameters(header))
     stored = {name: Plain(tensor) for name, tensor in header.tensors.items()}
@@ -92,11 +95,12 @@ def _open_gguf(path: Path) -> Checkpoint:
 
 
 def _open_directory(path: Path) -> Checkpoint:
-    if not path.is_dir():
+    if not is_directory(path):
         message = f"{path}: is weights alone; name the directory that has them and {CONFIG}"
         raise CheckpointError(FORMAT_UNKNOWN, message)
     config_path = path / CONFIG
-    config = read_json(config_path)
+    raw = read_whole(config_path, MAX_SETTINGS_BYTES)
+    config = parse_json_object(raw, f"{config_path}:")
     family = _family(config_path, config.get("architectures"))
     shards = read_shards(path)
     geometry = family.read(HfParameters(config_path, config, family.keys))
@@ -111,7 +115,7 @@ def _open_directory(path: Path) -> Checkpoint:
         adjacent_pairs=False,
         norm_offset=family.norm_offset,
         quantisation=describe(stored.values()),
-        digest=_directory_digest(config_path, shards),
+        digest=hashlib.sha256(raw + shards.digest.encode()).hexdigest(),
     )
 
 
@@ -121,21 +125,17 @@ def _family(path: Path, architectures: object) -> Family:
         raise CheckpointError(KEY_INVALID, f"{path}: key 'architectures' is missing")
     if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
         raise CheckpointError(
-            KEY_INVALID, f"{path}: key 'architectures' is {architectures!r:.60}; a list of one name is wanted"
+            KEY_INVALID, f"{path}: key 'architectures' is {shown(architectures)}; a list of one name is wanted"
         )
     family = BY_HF.get(architectures[0])
     if family is None:
-        message = f"{path}: architecture {architectures[0]!r} is not supported; supported are {_known(BY_HF)}"
+        message = f"{path}: architecture {shown(architectures[0])} is not supported; supported are {_known(BY_HF)}"
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
     return family
 
 
 def _known(table: Mapping[str, Family]) -> str:
     return ", ".join(sorted(table))
-
-
-def _directory_digest(config_path: Path, shards: Shards) -> str:
-    return hashlib.sha256(config_path.read_bytes() + shards.digest.encode()).hexdigest()
 
 
 def _check_types(tensors: Mapping[str, TensorInfo], path: Path) -> None:

@@ -7,32 +7,16 @@ count or length costs nothing. The bytes are read, not mapped.
 from __future__ import annotations
 
 import os
-import stat
 import struct
 from pathlib import Path
 from typing import BinaryIO
 
-from halogend.checkpoint.errors import FILE_UNREADABLE, KEY_INVALID, TRUNCATED, CheckpointError
+from halogend.checkpoint.errors import KEY_INVALID, TRUNCATED, CheckpointError
+from halogend.checkpoint.files import unreadable
 
 MAX_HEADER_BYTES = 256 << 20  # 40 times what a vocabulary of 262k strings takes
 _FIRST_READ_BYTES = 1 << 20
 _U64 = struct.Struct("<Q")
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """The file, opened for reading. Raises CheckpointError for what is missing, unreadable or no
-    regular file (a pipe would block for ever)."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            kind = "a directory" if path.is_dir() else "not a regular file"
-            raise CheckpointError(FILE_UNREADABLE, f"{path}: is {kind}; a file is wanted here")
-        return path.open("rb", buffering=0)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        if isinstance(error, FileNotFoundError) and path.is_symlink():
-            reason = f"is a dangling symlink to {path.readlink()}: the download is incomplete"
-            raise CheckpointError(FILE_UNREADABLE, f"{path}: {reason}") from error
-        raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {reason}") from error
 
 
 class Cursor:
@@ -75,7 +59,7 @@ class Cursor:
                     break
                 self.data += piece
         except OSError as error:
-            raise CheckpointError(FILE_UNREADABLE, f"{self.path}: cannot be read: {error.strerror}") from error
+            raise unreadable(self.path, error) from error
         if len(self.data) < end:  # truncated by somebody since its size was taken
             raise self.truncated(f"the file ends inside {what}")
 

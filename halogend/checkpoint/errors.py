@@ -1,6 +1,10 @@
-"""The one error a checkpoint can give, and its codes."""
+"""The one error a checkpoint can give, its codes, and how its message quotes a value."""
 
 from __future__ import annotations
+
+import reprlib
+
+_MOST_SHOWN = 60  # characters
 
 FORMAT_UNKNOWN = "HCK-1001"  # no magic bytes of a format that this release reads
 FORMAT_CONTRADICTION = "HCK-1002"  # load_format says one thing, the magic bytes another
@@ -41,3 +45,12 @@ class CheckpointError(Exception):
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+
+
+def shown(value: object) -> str:
+    """A value of a file as a message quotes it: on one line and in up to 60 characters, without writing
+    all of a large one first."""
+    quote = reprlib.Repr()
+    quote.maxstring = quote.maxlong = quote.maxother = _MOST_SHOWN
+    quote.maxlevel = 3
+    return f"{quote.repr(value):.{_MOST_SHOWN}}"

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import fnmatch
+import os
 from pathlib import Path
 
-from halogend.checkpoint.cursor import open_regular
-from halogend.checkpoint.errors import (
-    FILE_UNREADABLE,
-    FORMAT_CONTRADICTION,
-    FORMAT_UNKNOWN,
-    CheckpointError,
+from halogend.checkpoint.errors import FORMAT_CONTRADICTION, FORMAT_UNKNOWN, CheckpointError
+from halogend.checkpoint.files import (
+    is_directory,
+    is_lfs_pointer,
+    is_there,
+    lfs_pointer,
+    names_in,
+    open_regular,
+    unreadable,
 )
 
 AVAILABLE = ("gguf", "safetensors")
 _V2_MAGIC = b"HALOGEN2"
 _CONFIG = "config.json"
-_LFS_POINTER = b"version "  # how the text file begins that Git keeps in place of a large one
+_HEAD_BYTES = 32
 # What a directory holds that is no checkpoint itself, and what to name instead.
 _NOT_A_MODEL = (
     ("*.gguf", "name the .gguf file itself"),
@@ -28,38 +33,36 @@ def detect_format(path: str | Path) -> str:
     """`gguf`, `v2` or `safetensors`. Raises CheckpointError for anything else, and for what
     cannot be read."""
     path = Path(path)
-    if path.is_dir():
+    if is_directory(path):
         return _directory_format(path)
     with open_regular(path) as file:
         try:
-            head = file.read(16)
+            head = file.read(_HEAD_BYTES)
+            size = os.fstat(file.fileno()).st_size
         except OSError as error:
-            raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
-        size = path.stat().st_size
+            raise unreadable(path, error) from error
     if head.startswith(b"GGUF"):
         return "gguf"
     if head.startswith(_V2_MAGIC):
         return "v2"
     if len(head) > 9 and head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= size - 8:
         return "safetensors"
-    if head.startswith(_LFS_POINTER):
-        what = "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"
-    else:
-        begins = f"it begins with {head[:8]!r}" if head else "it is empty"
-        what = f"is no checkpoint of a known format: {begins}; a GGUF file or a Hugging Face directory is wanted"
+    if is_lfs_pointer(head):
+        raise lfs_pointer(path)
+    begins = f"it begins with {head[:8]!r}" if head else "it is empty"
+    what = f"is no checkpoint of a known format: {begins}; a GGUF file or a Hugging Face directory is wanted"
     raise CheckpointError(FORMAT_UNKNOWN, f"{path}: {what}")
 
 
 def _directory_format(path: Path) -> str:
     config = path / _CONFIG
-    if config.is_file():
-        return "safetensors"
-    if config.is_symlink() or config.exists():
+    if is_there(config):
         with open_regular(config):  # which says why it cannot be read
             return "safetensors"
+    names = names_in(path)
     for pattern, remedy in _NOT_A_MODEL:
-        if found := min(path.glob(pattern), default=None):
-            what = f"a directory with {found.name} and without {_CONFIG} is no checkpoint: {remedy}"
+        if found := fnmatch.filter(names, pattern):
+            what = f"a directory with {found[0]} and without {_CONFIG} is no checkpoint: {remedy}"
             raise CheckpointError(FORMAT_UNKNOWN, f"{path}: {what}")
     raise CheckpointError(FORMAT_UNKNOWN, f"{path}: a directory without {_CONFIG} is no checkpoint")
 

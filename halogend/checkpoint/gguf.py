@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from halogend.checkpoint.cursor import Cursor, open_regular
+from halogend.checkpoint.cursor import Cursor
 from halogend.checkpoint.errors import KEY_INVALID, CheckpointError
+from halogend.checkpoint.files import open_regular
 from halogend.checkpoint.gguf_metadata import ArrayRef, Number, Scalar, Value, describe
 from halogend.checkpoint.gguf_part import Part
 from halogend.checkpoint.gguf_split import merge_tensors, read_parts

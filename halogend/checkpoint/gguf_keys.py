@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halogend.checkpoint.errors import KEY_INVALID, CheckpointError
+from halogend.checkpoint.errors import KEY_INVALID, CheckpointError, shown
 from halogend.checkpoint.gguf import GgufHeader, Value
 from halogend.checkpoint.parameters import LEAST, MOST
 
@@ -63,4 +63,4 @@ def flag(header: GgufHeader, key: str, *, default: bool) -> bool:
 
 
 def _shown(value: Value) -> str:
-    return f"{value!r:.60}" if isinstance(value, str | int | float) else "an array"
+    return shown(value) if isinstance(value, str | int | float) else "an array"

@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from halogend.checkpoint.cursor import Cursor
+from halogend.checkpoint.errors import shown
 from halogend.checkpoint.gguf_types import VALUE_TYPES, ValueType
 
 MIN_KEY_BYTES = 8 + 4 + 1
@@ -50,7 +51,7 @@ def describe(value: Value) -> str:
         return f"an array of {_plural(value.element)}"
     if isinstance(value, tuple):
         return f"an array of {_CLASSES[type(value[0])]}" if value else "an empty array"
-    return f"{value!r:.60}"
+    return shown(value)
 
 
 _CLASSES: dict[type, str] = {str: "strings", bool: "booleans", int: "whole numbers", float: "fractional numbers"}

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from halogend.checkpoint.cursor import Cursor, open_regular
+from halogend.checkpoint.cursor import Cursor
 from halogend.checkpoint.errors import FORMAT_UNKNOWN, KEY_INVALID, VERSION_UNSUPPORTED, CheckpointError
+from halogend.checkpoint.files import is_lfs_pointer, lfs_pointer, open_regular
 from halogend.checkpoint.gguf_metadata import MIN_KEY_BYTES, Value, read_metadata
 from halogend.checkpoint.tensor_table import MIN_ENTRY_BYTES, TensorInfo, place_tensors, read_entry
 
@@ -65,6 +66,8 @@ def _read_version(cursor: Cursor) -> int:
         raise CheckpointError(FORMAT_UNKNOWN, f"{path}: is empty")
     cursor.require(min(4, cursor.file_size), "the magic bytes")
     magic = bytes(cursor.data[:4])
+    if is_lfs_pointer(cursor.data):
+        raise lfs_pointer(path)
     if magic != MAGIC:
         raise CheckpointError(FORMAT_UNKNOWN, f"{path}: is no GGUF file: it begins with {magic!r}, not {MAGIC!r}")
     cursor.position = 4

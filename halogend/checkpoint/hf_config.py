@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from halogend.checkpoint import hf_rope
-from halogend.checkpoint.cursor import open_regular
-from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, FILE_UNREADABLE, KEY_INVALID, CheckpointError
+from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, KEY_INVALID, CheckpointError, shown
 from halogend.checkpoint.parameters import LEAST, MOST, RopeKind
 from halogend.checkpoint.rope import Rope
 
-_MAX_JSON_BYTES = 64 << 20
 # Of several spellings that are in use, the usual one comes first.
 _KEYS: Mapping[str, str | tuple[str, ...]] = {
     "layers": "num_hidden_layers",
@@ -46,56 +43,6 @@ _KEYS: Mapping[str, str | tuple[str, ...]] = {
     "dense_layers": "mlp_only_layers",
     "shared_experts": "num_shared_experts",
 }
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises CheckpointError naming the file for what is missing, too large,
-    no JSON, or no object, and for a key that is there twice."""
-    with open_regular(path) as file:
-        data = _read(file, path)
-    if not data.strip():
-        raise CheckpointError(KEY_INVALID, f"{path}: is empty")
-    try:
-        value = json.loads(data, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except _TwiceError as error:
-        raise CheckpointError(KEY_INVALID, f"{path}: {error}") from error
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise CheckpointError(KEY_INVALID, f"{path}: is no valid JSON: {error.msg} ({where})") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(KEY_INVALID, f"{path}: is no valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(KEY_INVALID, f"{path}: holds no JSON object")
-    return value
-
-
-def _read(file: Any, path: Path) -> bytes:
-    try:
-        data: bytes = file.read(_MAX_JSON_BYTES + 1) or b""
-        while len(data) <= _MAX_JSON_BYTES and (more := file.read(_MAX_JSON_BYTES + 1 - len(data))):
-            data += more
-    except OSError as error:
-        raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > _MAX_JSON_BYTES:
-        raise CheckpointError(KEY_INVALID, f"{path}: is larger than {_MAX_JSON_BYTES >> 20} MiB")
-    return data
-
-
-class _TwiceError(ValueError):
-    """A JSON object has a key twice."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _TwiceError(f"key {twice!r} is there twice")
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +80,7 @@ class HfParameters:
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _bad(self.path, key, "is missing" if value is None else f"is {value!r:.60}; a number is wanted")
+            raise _bad(self.path, key, "is missing" if value is None else f"is {shown(value)}; a number is wanted")
         if not (LEAST <= value <= MOST or (or_zero and value == 0)):
             raise _bad(self.path, key, f"is {value}; a number from {LEAST:g} to {MOST:g} is wanted")
         return float(value)
@@ -180,14 +127,14 @@ class HfParameters:
         if value is None:
             raise _bad(self.path, key, "is missing")
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            raise _bad(self.path, key, f"is {value!r:.60}; {words} is wanted")
+            raise _bad(self.path, key, f"is {shown(value)}; {words} is wanted")
         return value
 
     def _list(self, name: str, element: type[Any], words: str) -> list[Any]:
         key = self._key(name)
         values = self._typed(key, list, f"a list of {words}")
         if not all(isinstance(value, element) and not isinstance(value, bool) for value in values):
-            raise _bad(self.path, key, f"is {values!r:.60}; a list of {words} is wanted")
+            raise _bad(self.path, key, f"is {shown(values)}; a list of {words} is wanted")
         return list(values)
 
 

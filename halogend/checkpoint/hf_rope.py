@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from halogend.checkpoint import rope
-from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, KEY_INVALID, CheckpointError
+from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, KEY_INVALID, CheckpointError, shown
 from halogend.checkpoint.parameters import LEAST, MOST, RopeKind
 from halogend.checkpoint.rope import Rope, Yarn
 
@@ -50,7 +50,7 @@ class _Stated:
             if values is not None:
                 break
         if values is not None and not isinstance(values, dict):
-            raise CheckpointError(KEY_INVALID, f"{path}: key {where!r} is {values!r:.60}; an object is wanted")
+            raise CheckpointError(KEY_INVALID, f"{path}: key {where!r} is {shown(values)}; an object is wanted")
         values = dict(values or {})
         nested = values.get(_NESTED[kind])
         if isinstance(nested, dict):
@@ -63,7 +63,7 @@ class _Stated:
     def kind(self) -> str:
         label = self.values.get("rope_type", self.values.get("type")) or "default"
         if not isinstance(label, str):
-            self.invalid("rope_type", f"is {label!r:.60}; a string is wanted")
+            self.invalid("rope_type", f"is {shown(label)}; a string is wanted")
         if label == "su" or (label == "yarn" and "short_factor" in self.values):
             return "longrope"
         return label
@@ -77,7 +77,7 @@ class _Stated:
                 self.invalid(name, "is missing")
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST <= value <= MOST:
-            self.invalid(name, f"is {value!r:.60}; a number from {LEAST:g} to {MOST:g} is wanted")
+            self.invalid(name, f"is {shown(value)}; a number from {LEAST:g} to {MOST:g} is wanted")
         return float(value)
 
     def has(self, name: str) -> bool:
@@ -103,7 +103,7 @@ class _Stated:
             name, values = "max_position_embeddings", self.config
         value = values.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 2:
-            self.invalid(name, f"is {value!r:.60}; a whole number above 1 is wanted")
+            self.invalid(name, f"is {shown(value)}; a whole number above 1 is wanted")
         return value
 
     def stretch(self) -> float:

@@ -6,7 +6,6 @@ as something else, and wrong numbers look like a bad model, not like an error.
 
 from __future__ import annotations
 
-import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from halogend.checkpoint.errors import (
     TENSOR_MISSING,
     TYPE_UNSUPPORTED,
     CheckpointError,
+    shown,
 )
 from halogend.checkpoint.plain_types import PlainType
 from halogend.checkpoint.quantisation_config import (
@@ -49,7 +49,7 @@ def encode(
     CheckpointError naming the tensor or key.
     """
     if config is not None and not isinstance(config, dict):
-        raise CheckpointError(KEY_INVALID, f"{path}: key {SECTION!r} is {reprlib.repr(config)}, no JSON object")
+        raise CheckpointError(KEY_INVALID, f"{path}: key {SECTION!r} is {shown(config)}, no JSON object")
     return _Encoder(tensors, path, config, files).encode()
 
 

@@ -7,13 +7,12 @@ from the tensors.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halogend.checkpoint.errors import KEY_INVALID, TYPE_UNSUPPORTED, CheckpointError
+from halogend.checkpoint.errors import KEY_INVALID, TYPE_UNSUPPORTED, CheckpointError, shown
 
 SECTION = "quantization_config"
 
@@ -94,10 +93,10 @@ class _Section:
         return default
 
     def invalid(self, key: str, value: Any, what: str) -> CheckpointError:
-        return CheckpointError(KEY_INVALID, f"{self.path}: key '{SECTION}.{key}' is {reprlib.repr(value)}, {what}")
+        return CheckpointError(KEY_INVALID, f"{self.path}: key '{SECTION}.{key}' is {shown(value)}, {what}")
 
     def unsupported(self, key: str, value: Any, what: str) -> CheckpointError:
-        return CheckpointError(TYPE_UNSUPPORTED, f"{self.path}: key '{SECTION}.{key}' is {reprlib.repr(value)}; {what}")
+        return CheckpointError(TYPE_UNSUPPORTED, f"{self.path}: key '{SECTION}.{key}' is {shown(value)}; {what}")
 
 
 def _awq(section: _Section) -> AwqScheme:

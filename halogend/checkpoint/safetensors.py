@@ -7,26 +7,22 @@ of a shard is in the index under that shard.
 from __future__ import annotations
 
 import hashlib
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from halogend.checkpoint.cursor import Cursor, open_regular
 from halogend.checkpoint.errors import (
     FILE_UNREADABLE,
     FORMAT_UNKNOWN,
     INDEX_INVALID,
     TENSOR_MISSING,
     CheckpointError,
+    shown,
 )
-from halogend.checkpoint.safetensors_header import (
-    MAX_HEADER_BYTES,
-    SafetensorsHeader,
-    parse_json_object,
-    read_safetensors_header,
-)
+from halogend.checkpoint.files import is_directory, is_there, names_in, read_whole
+from halogend.checkpoint.json_object import parse_json_object
+from halogend.checkpoint.safetensors_header import MAX_HEADER_BYTES, SafetensorsHeader, read_safetensors_header
 from halogend.checkpoint.tensor_table import TensorInfo
 
 SINGLE_FILE = "model.safetensors"
@@ -49,36 +45,17 @@ def read_shards(path: Path) -> Shards:
 
     Raises CheckpointError naming the file and the tensor or key.
     """
-    if not _is_directory(path):
+    if not is_directory(path):
         return _read_files((path,), b"", None)
-    if _is_listed(path / SINGLE_FILE):
+    if is_there(path / SINGLE_FILE):
         return _read_files((path / SINGLE_FILE,), b"", None)
     index = path / INDEX_FILE
-    if not _is_listed(index):
+    if not is_there(index):
         raise _nothing_to_read(path)
-    raw = _read_index(index)
+    raw = read_whole(index, MAX_HEADER_BYTES, INDEX_INVALID)
     weight_map = _weight_map(index, raw)
     files = tuple(path / name for name in sorted(set(weight_map.values())))
     return _read_files(files, raw, weight_map)
-
-
-def _is_listed(path: Path) -> bool:
-    """Whether the directory has the name, be it a symlink to nothing."""
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
-    return True
-
-
-def _is_directory(path: Path) -> bool:
-    """False also for what cannot be looked at: opening it will say why."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
 
 
 def _read_files(files: tuple[Path, ...], index: bytes, weight_map: Mapping[str, str] | None) -> Shards:
@@ -123,34 +100,22 @@ def _check_against_index(
             )
 
 
-def _read_index(path: Path) -> bytes:
-    with open_regular(path) as file:
-        cursor = Cursor(file, path)
-        if cursor.file_size > MAX_HEADER_BYTES:
-            raise CheckpointError(INDEX_INVALID, f"{path}: has {cursor.file_size} bytes, too many for an index")
-        cursor.require(cursor.file_size, "the index")
-        return bytes(cursor.data[: cursor.file_size])
-
-
 def _weight_map(path: Path, raw: bytes) -> Mapping[str, str]:
-    weight_map = parse_json_object(raw.lstrip(), f"{path}: the index").get("weight_map")
+    weight_map = parse_json_object(raw, f"{path}: the index", INDEX_INVALID).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(INDEX_INVALID, f"{path}: key 'weight_map' is missing or no JSON object with entries")
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or not shard.isprintable() or shard in {"", ".", ".."} or set(shard) & set("/\\"):
             raise CheckpointError(
                 INDEX_INVALID,
-                f"{path}: key 'weight_map': {reprlib.repr(name)} is in {reprlib.repr(shard)}, "
+                f"{path}: key 'weight_map': {shown(name)} is in {shown(shard)}, "
                 "which is no file name of this directory",
             )
     return weight_map
 
 
 def _nothing_to_read(directory: Path) -> CheckpointError:
-    try:
-        names = sorted(entry.name for entry in directory.iterdir())
-    except OSError as error:
-        return CheckpointError(FILE_UNREADABLE, f"{directory}: cannot be read: {error.strerror}")
+    names = names_in(directory)
     wanted = f"neither {SINGLE_FILE} nor {INDEX_FILE}"
     for suffixes, remedy in (
         ((".safetensors",), f"shards need their index; fetch it, or name the one file {SINGLE_FILE}"),

@@ -12,15 +12,22 @@ Source: the format's specification. What is checked, in this order:
 
 from __future__ import annotations
 
-import json
 import math
-import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halogend.checkpoint.cursor import Cursor, open_regular
-from halogend.checkpoint.errors import FORMAT_UNKNOWN, INDEX_INVALID, TRUNCATED, TYPE_UNSUPPORTED, CheckpointError
+from halogend.checkpoint.cursor import Cursor
+from halogend.checkpoint.errors import (
+    FORMAT_UNKNOWN,
+    INDEX_INVALID,
+    TRUNCATED,
+    TYPE_UNSUPPORTED,
+    CheckpointError,
+    shown,
+)
+from halogend.checkpoint.files import is_lfs_pointer, lfs_pointer, open_regular
+from halogend.checkpoint.json_object import parse_json_object
 from halogend.checkpoint.plain_types import PLAIN_TYPES
 from halogend.checkpoint.tensor_table import TensorInfo
 
@@ -29,7 +36,6 @@ _MAX_NAME = 512
 _MAX_DIMENSIONS = 8
 _MAX_SIZE = 1 << 62
 _METADATA = "__metadata__"
-_LFS_POINTER = b"version "  # how the text file begins that Git keeps in place of a large one
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +44,6 @@ class SafetensorsHeader:
 
     raw: bytes
     tensors: dict[str, TensorInfo]
-
-
-class _TwiceError(ValueError):
-    """A JSON object holds a key twice."""
 
 
 def read_safetensors_header(path: Path, file: int = 0) -> SafetensorsHeader:
@@ -55,54 +57,21 @@ def read_safetensors_header(path: Path, file: int = 0) -> SafetensorsHeader:
         cursor.require(length, "the header")
         raw = bytes(cursor.data[8 : 8 + length])
         size = cursor.file_size
-    table = parse_json_object(raw, f"{path}: the header")
+    if not raw.startswith(b"{"):
+        raise CheckpointError(INDEX_INVALID, f"{path}: the header is no JSON object: it begins with {raw[:8]!r}")
+    table = parse_json_object(raw, f"{path}: the header", INDEX_INVALID)
     _check_metadata(path, table.pop(_METADATA, {}))
     tensors = {name: _read_entry(path, name, entry, 8 + length, file) for name, entry in table.items()}
     _check_tiling(path, tensors, 8 + length, size)
     return SafetensorsHeader(raw, tensors)
 
 
-def parse_json_object(raw: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in `raw`. Raises CheckpointError, beginning with `what`, for anything else, and
-    for a key that an object holds twice."""
-    try:
-        if not raw.startswith(b"{"):
-            raise CheckpointError(INDEX_INVALID, f"{what} is no JSON object: it begins with {raw[:8]!r}")
-        value = json.loads(raw.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except _TwiceError as error:
-        raise CheckpointError(INDEX_INVALID, f"{what} holds the key {error} twice") from error
-    except UnicodeDecodeError as error:
-        raise CheckpointError(INDEX_INVALID, f"{what} is not UTF-8 (at byte {error.start})") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(INDEX_INVALID, f"{what} is no valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(INDEX_INVALID, f"{what} is no JSON object")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _TwiceError(reprlib.repr(key))
-            seen.add(key)
-    return table
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def _header_length(cursor: Cursor) -> int:
     if cursor.file_size == 0:
         raise CheckpointError(FORMAT_UNKNOWN, f"{cursor.path}: is empty")
     length = cursor.u64("the header's length")
-    if bytes(cursor.data[:8]) == _LFS_POINTER:
-        raise CheckpointError(
-            FORMAT_UNKNOWN, f"{cursor.path}: is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"
-        )
+    if is_lfs_pointer(cursor.data):
+        raise lfs_pointer(cursor.path)
     if length > MAX_HEADER_BYTES:
         raise CheckpointError(
             FORMAT_UNKNOWN,
@@ -117,7 +86,7 @@ def _check_metadata(path: Path, metadata: Any) -> None:
         raise CheckpointError(INDEX_INVALID, f"{path}: key {_METADATA!r} is no JSON object")
     for key, value in metadata.items():
         if not isinstance(value, str):
-            raise CheckpointError(INDEX_INVALID, f"{path}: key {_METADATA!r}: {reprlib.repr(key)} is no string")
+            raise CheckpointError(INDEX_INVALID, f"{path}: key {_METADATA!r}: {shown(key)} is no string")
 
 
 def _read_entry(path: Path, name: str, entry: Any, data_start: int, file: int) -> TensorInfo:
@@ -132,7 +101,7 @@ def _read_entry(path: Path, name: str, entry: Any, data_start: int, file: int) -
             raise _bad_tensor(path, name, f"has no {key!r}")
     kind = PLAIN_TYPES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
     if kind is None:
-        raise _bad_tensor(path, name, f"has the unknown dtype {reprlib.repr(entry['dtype'])}", TYPE_UNSUPPORTED)
+        raise _bad_tensor(path, name, f"has the unknown dtype {shown(entry['dtype'])}", TYPE_UNSUPPORTED)
     shape = _whole_numbers(path, name, "shape", entry["shape"])
     if len(shape) > _MAX_DIMENSIONS:
         raise _bad_tensor(path, name, f"has {len(shape)} dimensions; up to {_MAX_DIMENSIONS} are possible")
@@ -150,7 +119,7 @@ def _read_entry(path: Path, name: str, entry: Any, data_start: int, file: int) -
 
 def _whole_numbers(path: Path, name: str, key: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(item) is int and 0 <= item < _MAX_SIZE for item in value):
-        raise _bad_tensor(path, name, f"has the {key} {reprlib.repr(value)}, no list of whole numbers")
+        raise _bad_tensor(path, name, f"has the {key} {shown(value)}, no list of whole numbers")
     return tuple(value)
 
 
@@ -169,4 +138,4 @@ def _check_tiling(path: Path, tensors: dict[str, TensorInfo], data_start: int, f
 
 
 def _bad_tensor(path: Path, name: str, what: str, code: str = INDEX_INVALID) -> CheckpointError:
-    return CheckpointError(code, f"{path}: tensor {reprlib.repr(name) if len(name) > _MAX_NAME else repr(name)} {what}")
+    return CheckpointError(code, f"{path}: tensor {shown(name) if len(name) > _MAX_NAME else repr(name)} {what}")

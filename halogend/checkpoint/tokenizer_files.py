@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halogend.checkpoint.cursor import open_regular
-from halogend.checkpoint.errors import FILE_UNREADABLE, KEY_INVALID, TOKENIZER_INVALID, CheckpointError
-from halogend.checkpoint.hf_config import read_json
+from halogend.checkpoint.errors import KEY_INVALID, TOKENIZER_INVALID, CheckpointError, shown
+from halogend.checkpoint.files import is_there, read_whole
+from halogend.checkpoint.json_object import read_json
 
 VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model")  # in the order of preference
 _CONFIG, _GENERATION, _TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
@@ -26,13 +26,6 @@ _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _MAX_TEMPLATE_BYTES = 1 << 20
 _MAX_ID = 1 << 31
 # The least, the most, and whether the least itself is allowed.
-_SAMPLING = {
-    "temperature": (0.0, 2.0, True),
-    "top_p": (0.0, 1.0, False),
-    "top_k": (0, _MAX_ID, True),
-    "min_p": (0.0, 1.0, True),
-    "repetition_penalty": (0.0, 10.0, False),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +59,7 @@ def text_files(directory: str | Path) -> tuple[Path, ...]:
     """The files that decide about text, those that are there (a dangling symlink is). For a
     fingerprint. Raises CheckpointError when there is no tokenizer."""
     directory = Path(directory)
-    settings = [directory / name for name in _SETTINGS if _is_there(directory / name)]
+    settings = [directory / name for name in _SETTINGS if is_there(directory / name)]
     return (_vocabulary(directory), *settings)
 
 
@@ -99,59 +92,36 @@ def own_template(directory: str | Path) -> str | None:
     """The directory's chat template, as Jinja source: chat_template.jinja, else `chat_template` of
     tokenizer_config.json (the one named `default` of a list), else chat_templates/default.jinja."""
     directory = Path(directory)
-    if _is_there(directory / _TEMPLATE):
+    if is_there(directory / _TEMPLATE):
         return _read_template(directory / _TEMPLATE)
     source = _configured_template(directory / _TOKENIZER)
-    if source is None and _is_there(directory / _MORE_TEMPLATES):
+    if source is None and is_there(directory / _MORE_TEMPLATES):
         return _read_template(directory / _MORE_TEMPLATES)
     return source
 
 
-def own_sampling(directory: str | Path) -> dict[str, float]:
-    """The sampling defaults of generation_config.json, those that it states. `do_sample: false` is
-    temperature 0."""
-    path = Path(directory) / _GENERATION
-    config = _optional(path)
-    found = {key: _sampling_value(path, key, value) for key in _SAMPLING if (value := config.get(key)) is not None}
-    if _flag(path, config, "do_sample") is False:
-        found["temperature"] = 0.0
-    return found
-
-
 def invalid(path: Path, key: str, what: str) -> CheckpointError:
     """The error of a tokenizer's file: `what` ends the sentence."""
-    return CheckpointError(TOKENIZER_INVALID, f"{path}: key {key!r} {what}")
+    return CheckpointError(TOKENIZER_INVALID, f"{path}: key {shown(key)} {what}")
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _is_there(path: Path) -> bool:
-    return path.is_symlink() or path.exists()
-
-
 def _optional(path: Path) -> dict[str, Any]:
-    return read_json(path) if _is_there(path) else {}
+    return read_json(path) if is_there(path) else {}
 
 
 def _vocabulary(directory: Path) -> Path:
     for name in VOCABULARIES:
-        if _is_there(directory / name):
+        if is_there(directory / name):
             return directory / name
     known = ", ".join(VOCABULARIES)
     raise CheckpointError(TOKENIZER_INVALID, f"{directory}: has no tokenizer; one of {known} is wanted")
 
 
 def _read_template(path: Path) -> str:
-    with open_regular(path) as file:
-        try:
-            data = b""
-            while len(data) <= _MAX_TEMPLATE_BYTES and (more := file.read(_MAX_TEMPLATE_BYTES + 1 - len(data))):
-                data += more
-        except OSError as error:
-            raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > _MAX_TEMPLATE_BYTES:
-        raise CheckpointError(TOKENIZER_INVALID, f"{path}: is larger than {_MAX_TEMPLATE_BYTES >> 20} MiB")
+    data = read_whole(path, _MAX_TEMPLATE_BYTES, TOKENIZER_INVALID)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -166,7 +136,7 @@ def _configured_template(path: Path) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise invalid(path, "chat_template", f"is {_shown(value)}; a string, or a list of named ones, is wanted")
+        raise invalid(path, "chat_template", f"is {shown(value)}; a string, or a list of named ones, is wanted")
     return value
 
 
@@ -181,7 +151,7 @@ def _token(path: Path, key: str, value: object) -> AddedToken | None:
         return AddedToken(value, {"special": True})
     if isinstance(value, dict) and isinstance(value.get("content"), str):
         return AddedToken(value["content"], _flags(path, key, value) | {"special": True})
-    raise invalid(path, key, f"is {_shown(value)}; a token's text, or an object with its content, is wanted")
+    raise invalid(path, key, f"is {shown(value)}; a token's text, or an object with its content, is wanted")
 
 
 def _flags(path: Path, key: str, value: Mapping[str, Any]) -> dict[str, bool]:
@@ -189,7 +159,7 @@ def _flags(path: Path, key: str, value: Mapping[str, Any]) -> dict[str, bool]:
     for name in ("lstrip", "rstrip", "normalized", "single_word", "special"):
         if name in value:
             if not isinstance(value[name], bool):
-                raise invalid(path, f"{key}.{name}", f"is {_shown(value[name])}; true or false is wanted")
+                raise invalid(path, f"{key}.{name}", f"is {shown(value[name])}; true or false is wanted")
             flags[name] = value[name]
     return flags
 
@@ -198,13 +168,13 @@ def _added(path: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
     key = "added_tokens_decoder"
     listed = settings[key]
     if not isinstance(listed, dict):
-        raise invalid(path, key, f"is {_shown(listed)}; an object of ids is wanted")
+        raise invalid(path, key, f"is {shown(listed)}; an object of ids is wanted")
     added = {}
     for text, value in listed.items():
         if not (text.isascii() and text.isdigit() and int(text) < _MAX_ID):
             raise invalid(path, f"{key}.{text}", "is no token id")
         if not isinstance(value, dict) or not isinstance(value.get("content"), str):
-            raise invalid(path, f"{key}.{text}", f"is {_shown(value)}; an object with the token's content is wanted")
+            raise invalid(path, f"{key}.{text}", f"is {shown(value)}; an object with the token's content is wanted")
         added[int(text)] = AddedToken(value["content"], _flags(path, f"{key}.{text}", value))
     return added
 
@@ -213,7 +183,7 @@ def _older_added(path: Path, special: set[str]) -> dict[int, AddedToken]:
     added = {}
     for content, token in _optional(path).items():
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < _MAX_ID:
-            raise invalid(path, content, f"is {_shown(token)}; a token id is wanted")
+            raise invalid(path, content, f"is {shown(token)}; a token id is wanted")
         is_special = content in special
         added[token] = AddedToken(content, {"special": is_special, "normalized": not is_special})
     return added
@@ -226,7 +196,7 @@ def _extra(path: Path, settings: Mapping[str, Any]) -> tuple[AddedToken, ...]:
         if isinstance(values, dict):
             values = list(values.values())
         if not isinstance(values, list):
-            raise invalid(path, key, f"is {_shown(values)}; a list of tokens is wanted")
+            raise invalid(path, key, f"is {shown(values)}; a list of tokens is wanted")
         tokens += [token for value in values if (token := _token(path, key, value)) is not None]
     return tuple(tokens)
 
@@ -246,7 +216,7 @@ def _ids(path: Path, key: str, value: object) -> set[int]:
     for token in ids:
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < _MAX_ID:
             raise CheckpointError(
-                KEY_INVALID, f"{path}: key {key!r} is {_shown(value)}; a token id, or a list of them, is wanted"
+                KEY_INVALID, f"{path}: key {key!r} is {shown(value)}; a token id, or a list of them, is wanted"
             )
     return set(ids)
 
@@ -257,7 +227,7 @@ def _embedding_rows(directory: Path) -> int | None:
     nested = config.get("text_config")
     value = config.get("vocab_size", nested.get("vocab_size") if isinstance(nested, dict) else None)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise CheckpointError(KEY_INVALID, f"{path}: key 'vocab_size' is {_shown(value)}; a whole number is wanted")
+        raise CheckpointError(KEY_INVALID, f"{path}: key 'vocab_size' is {shown(value)}; a whole number is wanted")
     return value
 
 
@@ -267,26 +237,10 @@ def _embedding_rows(directory: Path) -> int | None:
 def _flag(path: Path, settings: Mapping[str, Any], key: str) -> bool | None:
     value = settings.get(key)
     if value is not None and not isinstance(value, bool):
-        raise invalid(path, key, f"is {_shown(value)}; true or false is wanted")
+        raise invalid(path, key, f"is {shown(value)}; true or false is wanted")
     return value
 
 
 def _stated(path: Path, settings: Mapping[str, Any], key: str) -> bool | None:
     """None where the key is absent; null is false."""
     return bool(_flag(path, settings, key)) if key in settings else None
-
-
-def _sampling_value(path: Path, key: str, value: object) -> float:
-    least, most, included = _SAMPLING[key]
-    whole = isinstance(least, int)
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        wanted = "a whole number" if whole else "a number"
-        raise CheckpointError(KEY_INVALID, f"{path}: key {key!r} is {_shown(value)}; {wanted} is wanted")
-    if not (least <= value <= most) or (value == least and not included):
-        above = "from" if included else "above"
-        raise CheckpointError(KEY_INVALID, f"{path}: key {key!r} is {value}; it must be {above} {least} to {most}")
-    return value
-
-
-def _shown(value: object) -> str:
-    return f"{value!r:.60}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halogend.checkpoint import gguf_keys
-from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
+from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError, shown
 from halogend.checkpoint.gguf import GgufHeader
 from halogend.text.pretokenize import CUTTINGS, Cutting
 from halogend.text.vocabulary import TokenType, Vocabulary, named_ends
@@ -57,7 +57,7 @@ def unknown_merge(header: GgufHeader, vocabulary: Vocabulary) -> CheckpointError
     for index, (left, right) in enumerate(vocabulary.merges):
         unknown = next((text for text in (left, right, left + right) if text not in known), None)
         if unknown is not None:
-            what = f"holds {left + ' ' + right!r:.60} at {index}, but {unknown!r:.60} is none of the tokens"
+            what = f"holds {shown(left + ' ' + right)} at {index}, but {shown(unknown)} is none of the tokens"
             message = f"{header.path}: metadata key 'tokenizer.ggml.merges' {what}"
             return CheckpointError(TOKENIZER_INVALID, message)
     return None

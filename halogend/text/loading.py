@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halogend.checkpoint import gguf_keys
+from halogend.checkpoint.files import is_directory
 from halogend.checkpoint.formats import resolve_format
 from halogend.checkpoint.gguf import read_header
 from halogend.checkpoint.tokenizer_files import read_text_files
@@ -67,7 +68,7 @@ def _read(spec: TextSpec, progress: Progress) -> tuple[Tokenizer, str | None]:
     """The tokenizer, and the checkpoint's own template."""
     if resolve_format(spec.path, spec.load_format) == "safetensors":
         path = Path(spec.path)
-        files = read_text_files(path if path.is_dir() else path.parent)
+        files = read_text_files(path if is_directory(path) else path.parent)
         progress.bump()
         tokenizer, own = Tokenizer.from_files(files), files.template
     else:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from halogend.checkpoint.cursor import MAX_HEADER_BYTES, open_regular
-from halogend.checkpoint.errors import FILE_UNREADABLE, TOKENIZER_INVALID, TRUNCATED, CheckpointError
+from halogend.checkpoint.errors import TOKENIZER_INVALID, TRUNCATED, CheckpointError, shown
+from halogend.checkpoint.files import read_whole
+from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES
 from halogend.checkpoint.tokenizer_files import AddedToken, TextFiles, invalid
 from halogend.text import pieces
 from halogend.text.vocabulary import TokenType, Vocabulary, named_ends
@@ -114,6 +115,7 @@ def _named(files: TextFiles, ids: dict[str, int], name: str, trained: int) -> in
 def _extend(files: TextFiles, tokens: list[str], scores: list[float], types: list[TokenType]) -> None:
     """Added tokens of the directory: names and kinds for ids that the model has, and ids after its own."""
     path = files.directory / "tokenizer_config.json"
+    known = set(tokens)
     for index, token in sorted(files.added.items()):
         if files.embedding_rows is not None and index >= files.embedding_rows:
             continue  # no embedding: it can stand in no text
@@ -121,9 +123,10 @@ def _extend(files: TextFiles, tokens: list[str], scores: list[float], types: lis
         if index > len(tokens):
             raise invalid(path, key, f"leaves out ids from {len(tokens)}")
         if index == len(tokens):
-            if token.content in tokens:
-                raise invalid(path, key, f"is {token.content!r:.60}, which another id stands for as well")
+            if token.content in known:
+                raise invalid(path, key, f"is {shown(token.content)}, which another id stands for as well")
             tokens.append(token.content)
+            known.add(token.content)
             scores.append(0.0)
             types.append(_added_type(token))
         elif tokens[index] == token.content and types[index] is not TokenType.UNKNOWN:
@@ -142,7 +145,7 @@ def _read_model(path: Path) -> tuple[list[str], list[float], list[TokenType], _T
     scores: list[float] = []
     types: list[TokenType] = []
     trained = _Trained()
-    for number, value in _fields(path, _read(path)):
+    for number, value in _fields(path, read_whole(path, MAX_VOCABULARY_BYTES, TOKENIZER_INVALID)):
         if isinstance(value, int):
             continue
         if number == _PIECES:
@@ -154,10 +157,16 @@ def _read_model(path: Path) -> tuple[list[str], list[float], list[TokenType], _T
             _take_settings(path, number, value, trained)
     if not tokens:
         raise CheckpointError(TOKENIZER_INVALID, f"{path}: is no sentencepiece model: it holds no pieces")
-    if len(set(tokens)) != len(tokens):
-        twice = next(text for index, text in enumerate(tokens) if text in tokens[:index])
-        raise CheckpointError(TOKENIZER_INVALID, f"{path}: piece {twice!r:.60} is there twice")
+    _check_unique(path, tokens)
     return tokens, scores, types, trained
+
+
+def _check_unique(path: Path, tokens: list[str]) -> None:
+    seen: set[str] = set()
+    for text in tokens:
+        if text in seen:
+            raise CheckpointError(TOKENIZER_INVALID, f"{path}: piece {shown(text)} is there twice")
+        seen.add(text)
 
 
 def _piece(path: Path, index: int, data: bytes) -> tuple[str, float, TokenType]:
@@ -228,16 +237,3 @@ def _varint(path: Path, data: bytes, position: int) -> tuple[int, int]:
 
 def _truncated(path: Path, what: str) -> CheckpointError:
     return CheckpointError(TRUNCATED, f"{path}: the sentencepiece model is truncated: {what}")
-
-
-def _read(path: Path) -> bytes:
-    with open_regular(path) as file:
-        try:
-            data = b""
-            while len(data) <= MAX_HEADER_BYTES and (more := file.read(MAX_HEADER_BYTES + 1 - len(data))):
-                data += more
-        except OSError as error:
-            raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > MAX_HEADER_BYTES:
-        raise CheckpointError(TOKENIZER_INVALID, f"{path}: is larger than {MAX_HEADER_BYTES >> 20} MiB")
-    return data

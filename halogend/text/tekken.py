@@ -16,8 +16,8 @@ from typing import Any
 
 import tokenizers
 
-from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
-from halogend.checkpoint.hf_config import read_json
+from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError, shown
+from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES, read_json
 from halogend.checkpoint.tokenizer_files import TextFiles, invalid
 from halogend.text import pieces
 from halogend.text.merging import MAX_PIECE_LENGTH
@@ -54,7 +54,7 @@ _DEFAULT_SPECIAL_COUNT = 1000
 def read_vocabulary(files: TextFiles) -> Vocabulary:
     """Raises CheckpointError naming the key."""
     path = files.vocabulary
-    content = read_json(path)
+    content = read_json(path, MAX_VOCABULARY_BYTES)
     config = content.get("config")
     if not isinstance(config, dict):
         raise invalid(path, "config", "is missing or no object")
@@ -97,7 +97,7 @@ def _pattern(path: Path, config: Mapping[str, Any]) -> str:
 def _count(path: Path, config: Mapping[str, Any], key: str, default: int | None) -> int | None:
     value = config.get(key, default)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_TOKENS):
-        raise invalid(path, f"config.{key}", f"is {value!r:.60}; a number of tokens is wanted")
+        raise invalid(path, f"config.{key}", f"is {shown(value)}; a number of tokens is wanted")
     return value
 
 
@@ -150,7 +150,7 @@ def _ranked(path: Path, content: Mapping[str, Any], size: int | None, special: i
         if len(ranked[-1]) > MAX_PIECE_LENGTH:
             raise invalid(path, f"vocab[{index}].token_bytes", f"has {len(ranked[-1])} bytes")
         if entry.get("rank", index) != index:
-            raise invalid(path, f"vocab[{index}].rank", f"is {entry['rank']!r:.60}, out of order")
+            raise invalid(path, f"vocab[{index}].rank", f"is {shown(entry['rank'])}, out of order")
     if len(set(ranked)) != len(ranked) or b"" in ranked:
         raise invalid(path, "vocab", "holds a token twice, or an empty one")
     missing = next((byte for byte in range(256) if bytes([byte]) not in set(ranked[:256])), None)

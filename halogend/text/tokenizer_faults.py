@@ -10,7 +10,7 @@ from typing import Any
 
 import tokenizers
 
-from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
+from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError, shown
 from halogend.checkpoint.tokenizer_files import invalid
 
 _SWITCHES = ("fuse_unk", "byte_fallback", "ignore_merges")
@@ -46,7 +46,7 @@ def _of_pipeline(path: Path, content: Mapping[str, Any]) -> CheckpointError | No
         if part is None or _is_usable(key, part):
             continue
         step = next((step for step in steps(part) if not _is_usable(key, step)), part)
-        return invalid(path, key, f"has a step that cannot be used: {step!r:.80}")
+        return invalid(path, key, f"has a step that cannot be used: {shown(step)}")
     return None
 
 
@@ -69,7 +69,10 @@ def _of_settings(path: Path, content: Mapping[str, Any]) -> CheckpointError | No
         given = {key: token[key] for key in _FLAGS if key in token}
         values |= {f"added_tokens[{position}].{key}": (flag, bool, "true or false") for key, flag in given.items()}
     wrong = next((key for key, (value, kind, _) in values.items() if not isinstance(value, kind)), None)
-    return None if wrong is None else invalid(path, wrong, f"is {values[wrong][0]!r:.60}; {values[wrong][2]} is wanted")
+    if wrong is None:
+        return None
+    value, _, wanted = values[wrong]
+    return invalid(path, wrong, f"is {shown(value)}; {wanted} is wanted")
 
 
 def _of_merges(path: Path, content: Mapping[str, Any]) -> CheckpointError | None:
@@ -79,8 +82,8 @@ def _of_merges(path: Path, content: Mapping[str, Any]) -> CheckpointError | None
     for index, merge in enumerate(merges):
         halves = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(halves, list) or len(halves) != 2 or not all(isinstance(half, str) for half in halves):
-            return invalid(path, f"model.merges[{index}]", f"is {merge!r:.60}; two pieces are wanted")
+            return invalid(path, f"model.merges[{index}]", f"is {shown(merge)}; two pieces are wanted")
         unknown = next((text for text in (*halves, "".join(halves)) if text not in vocab), None)
         if unknown is not None:
-            return invalid(path, f"model.merges[{index}]", f"names {unknown!r:.60}, which is not in model.vocab")
+            return invalid(path, f"model.merges[{index}]", f"names {shown(unknown)}, which is not in model.vocab")
     return None

@@ -12,7 +12,8 @@ from typing import Any
 
 import tokenizers
 
-from halogend.checkpoint.hf_config import read_json
+from halogend.checkpoint.errors import shown
+from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES, read_json
 from halogend.checkpoint.tokenizer_files import AddedToken, TextFiles, invalid
 from halogend.text import pieces
 from halogend.text.assembly import assembled
@@ -33,7 +34,7 @@ def build(files: TextFiles) -> tuple[Lexicon, WholeEncoder]:
     """Raises CheckpointError naming the key, and the package's bare Exception for what is broken in
     a way that has no name here."""
     path = files.vocabulary
-    content = read_json(path)
+    content = read_json(path, MAX_VOCABULARY_BYTES)
     vocab = _checked_vocab(path, content, files.embedding_rows)
     _drop_beyond(content, files.embedding_rows)
     _check_added(path, content, vocab)
@@ -71,21 +72,21 @@ def _checked_vocab(path: Path, content: Mapping[str, Any], rows: int | None) -> 
         raise invalid(path, "model", "is missing or no object")
     kind = model.get("type", "BPE" if "merges" in model else None)
     if kind != "BPE":
-        raise invalid(path, "model.type", f"is {kind!r:.60}; only 'BPE' is supported")
+        raise invalid(path, "model.type", f"is {shown(kind)}; only 'BPE' is supported")
     vocab = model.get("vocab")
     if not isinstance(vocab, dict) or not vocab:
         raise invalid(path, "model.vocab", "is missing, empty or no object")
     taken: dict[int, str] = {}
     for text, index in vocab.items():
         if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-            raise invalid(path, "model.vocab", f"gives {text!r:.60} the id {index!r:.60}")
+            raise invalid(path, "model.vocab", f"gives {shown(text)} the id {shown(index)}")
         if index in taken:
-            raise invalid(path, "model.vocab", f"gives {taken[index]!r:.60} and {text!r:.60} one id, {index}")
+            raise invalid(path, "model.vocab", f"gives {shown(taken[index])} and {shown(text)} one id, {index}")
         if rows is not None and index >= rows:
             raise invalid(
                 path,
                 "model.vocab",
-                f"gives {text!r:.60} the id {index}, but 'vocab_size' of config.json gives the embedding {rows} rows",
+                f"gives {shown(text)} the id {index}, but 'vocab_size' of config.json gives the embedding {rows} rows",
             )
         taken[index] = text
     return vocab
@@ -119,7 +120,7 @@ def _check_added(path: Path, content: Mapping[str, Any], vocab: Mapping[str, int
         other = by_id.setdefault(token["id"], token["content"])
         if other != token["content"]:
             raise invalid(
-                path, f"{key}[{position}]", f"gives {token['content']!r:.60} the id {token['id']} of {other!r:.60}"
+                path, f"{key}[{position}]", f"gives {shown(token['content'])} the id {token['id']} of {shown(other)}"
             )
 
 
@@ -171,13 +172,13 @@ def _check_ids(path: Path, content: Mapping[str, Any], files: TextFiles, engine:
             raise invalid(
                 path,
                 f"added_tokens[{position}].id",
-                f"is {token['id']} for {token['content']!r:.60}, but ids before it are left out: it would be {found}",
+                f"is {token['id']} for {shown(token['content'])}, but ids before it are left out: it would be {found}",
             )
     of_model = {index: text for text, index in content["model"]["vocab"].items()}
     for index, made in engine.get_added_tokens_decoder().items():
         if of_model.get(index, made.content) != made.content:
             raise invalid(
-                path, "model.vocab", f"leaves ids out: {made.content!r:.60} would get that of {of_model[index]!r:.60}"
+                path, "model.vocab", f"leaves ids out: {shown(made.content)} would get that of {shown(of_model[index])}"
             )
     for index, added in files.added.items():
         found = engine.token_to_id(added.content)
@@ -185,7 +186,7 @@ def _check_ids(path: Path, content: Mapping[str, Any], files: TextFiles, engine:
             raise invalid(
                 files.directory / "tokenizer_config.json",
                 f"added_tokens_decoder.{index}",
-                f"is {added.content!r:.60}, whose id in {path.name} is {found}",
+                f"is {shown(added.content)}, whose id in {path.name} is {found}",
             )
 
 

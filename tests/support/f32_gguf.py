@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from halogend.checkpoint.cursor import Cursor, open_regular
+from halogend.checkpoint.cursor import Cursor
+from halogend.checkpoint.files import open_regular
 from halogend.checkpoint.gguf import GgufHeader, read_header
 from halogend.checkpoint.gguf_metadata import read_metadata
 from halogend.checkpoint.tensor_table import TensorInfo

@@ -1,0 +1,59 @@
+"""JSON files that hold an object, read strictly: what two readers could understand in two ways is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from halogend.checkpoint.errors import KEY_INVALID, CheckpointError, shown
+from halogend.checkpoint.files import read_whole
+
+MAX_SETTINGS_BYTES = 4 << 20  # three times those of a tokenizer with 6,000 added tokens
+MAX_VOCABULARY_BYTES = 64 << 20
+
+
+class _TwiceError(ValueError):
+    """An object holds a key twice."""
+
+
+def read_json(path: Path, most: int = MAX_SETTINGS_BYTES) -> dict[str, Any]:
+    """The object in the JSON file at `path`, of up to `most` bytes. Raises CheckpointError naming the
+    file for what cannot be read, and as `parse_json_object` does."""
+    return parse_json_object(read_whole(path, most), str(path) + ":")
+
+
+def parse_json_object(data: bytes, what: str, code: str = KEY_INVALID) -> dict[str, Any]:
+    """The object in `data`. Raises CheckpointError of `code`, beginning with `what`, for what is no
+    JSON in UTF-8, for anything but an object, and for a key that an object holds twice."""
+    if not data.strip():
+        raise CheckpointError(code, f"{what} is empty")
+    try:
+        value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except _TwiceError as error:
+        raise CheckpointError(code, f"{what} holds the key {error} twice") from error
+    except UnicodeDecodeError as error:
+        raise CheckpointError(code, f"{what} is not UTF-8 (at byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise CheckpointError(code, f"{what} is no valid JSON: {error.msg} ({where})") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(code, f"{what} is no valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(code, f"{what} holds no JSON object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _TwiceError(shown(key))
+            seen.add(key)
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
