@@ -146,6 +146,7 @@ def test_medians_and_the_table(small: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert asked == ["ours", "floor", "floor", "ours"]
     row = report["medians"]["warm"]
     assert (row["load_s"], row["floor_s"], row["ratio"]) == (2.5, 4.0, 0.625)  # ours came first and fourth
+    assert row["cpu_ratio"] == 0.5
     assert row["peak_over_held_bytes"] == 20 * MIB
     assert load.main([str(small), "--runs", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -15,7 +15,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,15 @@ _MODULE = "halogend.engine.bench.load"
 _FOLDER = Path(".cache/bench")
 _UNITS = {"MIB": 1 << 20, "GIB": 1 << 30}
 _SECONDS = ("load_s", "load_cpu_s", "floor_s", "floor_cpu_s", "imports_s", "warmup_s")
-_TITLES = ("cache", "read", "held", "load s", "cpu s", "floor s", "cpu s", "ratio", "peak - held", "file pages")
+_TIMES = {
+    "load_s": "load s",
+    "floor_s": "floor s",
+    "ratio": "ratio",
+    "load_cpu_s": "load cpu s",
+    "floor_cpu_s": "floor cpu s",
+    "cpu_ratio": "cpu ratio",
+}
+_TITLES = ("cache", "read", "held", *_TIMES.values(), "peak - held", "file pages")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,6 +144,7 @@ def _medians(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
     found = {name: statistics.median(row[name] for row in flat) for name in _SECONDS}
     return found | {
         "ratio": found["load_s"] / found["floor_s"],
+        "cpu_ratio": found["load_cpu_s"] / found["floor_cpu_s"],
         "read_bytes": flat[0]["read_bytes"],
         "held_bytes": flat[0]["held_bytes"],
         "peak_over_held_bytes": max(row["peak_bytes"] for row in flat) - flat[0]["held_bytes"],
@@ -153,18 +162,22 @@ def _table(report: dict[str, Any]) -> str:
     found = [f"{run[side]['cached_share']:.0%}" for run in runs if run["cache"] == "cold" for side in SIDES]
     held_as = f"{report['stored']} held as {report['precision']}"
     how = f"medians of {len(runs) // len(report['medians'])} runs, {threads} loading threads, {report['cores']} cores"
-    lines = [f"{report['model']}: {held_as}; {how}", "".join(f"{title:>12}" for title in _TITLES)]
+    lines = [f"{report['model']}: {held_as}; {how}", _columns(_TITLES)]
     for cache, row in report["medians"].items():
         sizes = [f"{row[name] / (1 << 20):.0f} MiB" for name in ("read_bytes", "held_bytes")]
-        seconds = [f"{row[name]:.2f}" for name in ("load_s", "load_cpu_s", "floor_s", "floor_cpu_s")]
+        times = [f"{row[name]:.2f}" for name in _TIMES]
         peaks = [f"{row[name] / (1 << 20):.0f} MiB" for name in ("peak_over_held_bytes", "peak_file_bytes")]
-        lines.append("".join(f"{cell:>12}" for cell in (cache, *sizes, *seconds, f"{row['ratio']:.2f}", *peaks)))
+        lines.append(_columns((cache, *sizes, *times, *peaks)))
     for cache, row in report["medians"].items():
         beside = f"imports {row['imports_s']:.1f} s, warm-up {row['warmup_s']:.1f} s"
         lines.append(f"{cache}: beside that {beside}; load average {row['load_average']:.1f}")
     if found:
         lines.append(f"left in the page cache when cold: {', '.join(found)}")
     return "\n".join(lines)
+
+
+def _columns(cells: Iterable[str]) -> str:
+    return "".join(f"{cell:>13}" for cell in cells)
 
 
 class _Progress:
