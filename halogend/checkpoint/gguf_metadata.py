@@ -39,7 +39,7 @@ def read_metadata(cursor: Cursor, count: int) -> dict[str, Value]:
     for index in range(count):
         key = cursor.text(f"the name of metadata key {index}")
         if key in metadata:
-            raise cursor.broken(f"metadata key {key!r} is there twice")
+            raise cursor.broken(f"metadata key {shown(key)} is there twice")
         kind = _value_type(cursor, key)
         metadata[key] = _read_array(cursor, key) if kind is ValueType.ARRAY else _read_scalar(cursor, kind, key)
     return metadata
@@ -66,22 +66,22 @@ def _plural(element: ValueType) -> str:
 
 
 def _value_type(cursor: Cursor, key: str) -> ValueType:
-    number = cursor.u32(f"the type of metadata key {key!r}")
+    number = cursor.u32(f"the type of metadata key {shown(key)}")
     kind = VALUE_TYPES.get(number)
     if kind is None:
-        raise cursor.broken(f"metadata key {key!r} has the unknown type {number}")
+        raise cursor.broken(f"metadata key {shown(key)} has the unknown type {number}")
     return kind
 
 
 def _read_scalar(cursor: Cursor, kind: ValueType, key: str) -> Scalar:
-    what = f"metadata key {key!r}"
+    what = f"metadata key {shown(key)}"
     if kind is ValueType.STRING:
         return cursor.text(what)
     return cursor.unpack(struct.Struct("<" + kind.format_char), what)[0]
 
 
 def _read_array(cursor: Cursor, key: str) -> tuple[Scalar, ...] | ArrayRef:
-    what = f"metadata key {key!r}"
+    what = f"metadata key {shown(key)}"
     kind = _value_type(cursor, key)
     count = cursor.u64(f"the length of {what}")
     if kind is ValueType.ARRAY:

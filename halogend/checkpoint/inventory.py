@@ -1,8 +1,7 @@
 """Which weights a model must have, and where a checkpoint has each.
 
 Weights are named as in GGUF, without `.weight`; expert E's have `.E` at the end. A tensor that is
-missing, surplus or of another shape is refused by name before anything is loaded: a surplus bias
-that is left out gives a model that answers nonsense.
+missing, surplus or of another shape is refused by name before anything is loaded.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from halogend.checkpoint.errors import TENSOR_MISMATCH, TENSOR_MISSING, Checkpoi
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.names import TensorNames
 from halogend.checkpoint.stored import Encoded, Piece, Plain, Weight, whole
+from halogend.checkpoint.surplus import check_surplus
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,7 @@ def find_weights(
     `path` have. Raises CheckpointError naming the first tensor that is missing, misshapen or surplus."""
     finder = _Finder(stored, names, path, files)
     found = {wanted.name: finder.find(wanted) for wanted in wanted_weights(geometry)}
-    for name, encoded in stored.items():
-        if name not in finder.used and not names.may_ignore(name, geometry):
-            tensor = encoded.tensors[0]
-            model = f"the model that {names.source} describes ({geometry.architecture}, layers: {geometry.layers})"
-            what = f"tensor {tensor.name!r} has no place in {model}"
-            raise CheckpointError(TENSOR_MISMATCH, f"{files[tensor.file]}: {what}")
+    check_surplus(stored, frozenset(finder.used), names, geometry, files)
     return found
 
 

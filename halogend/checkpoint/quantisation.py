@@ -35,7 +35,16 @@ _SCALES = (PlainType.F32, PlainType.F16, PlainType.BF16)
 _EIGHT_BITS = (PlainType.F8_E4M3, PlainType.F8_E5M2)
 _INT4_PARTS = (".qweight", ".qzeros", ".scales", ".g_idx")
 _FP8_SCALES = ("_scale_inv", "_scale")  # behind the weight's own name
-_FP8_OTHERS = (".input_scale", ".activation_scale", ".k_scale", ".v_scale")  # of activations, which stay bf16
+# Of activations, queries, keys and values, none of which is kept in eight bits here.
+_FP8_OTHERS = (
+    ".input_scale",
+    ".activation_scale",
+    ".q_scale",
+    ".k_scale",
+    ".v_scale",
+    ".kv_scale",
+    ".prob_scale",
+)
 _QUANTISED = (*_INT4_PARTS, ".weight_scale", "_scale_inv", ".weight_packed", ".biases", ".absmax", ".quant_map")
 
 

@@ -25,7 +25,6 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _MAX_TEMPLATE_BYTES = 1 << 20
 _MAX_ID = 1 << 31
-# The least, the most, and whether the least itself is allowed.
 
 
 @dataclass(frozen=True, slots=True)

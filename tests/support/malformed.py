@@ -65,15 +65,18 @@ def read_expected(folder: Path) -> Expected:
 
 def write_case(name: str, root: Path) -> Path:
     """The files of one case, in a folder of its name."""
-    folder = root / name
-    for relative, content in CASES[name]().items():
+    return write_folder(CASES[name](), root / name)
+
+
+def write_folder(content: Folder, folder: Path) -> Path:
+    for relative, part in content.items():
         path = folder / relative
         path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, Link):
+        if isinstance(part, Link):
             path.unlink(missing_ok=True)
-            path.symlink_to(content.target)
+            path.symlink_to(part.target)
         else:
-            path.write_bytes(content)
+            path.write_bytes(part)
     return folder
 
 

@@ -17,11 +17,13 @@ from support.safetensors_files import file_bytes as with_length
 
 Folder = dict[str, "bytes | Link"]
 F32, F16, Q4_0, I32 = 0, 1, 2, 26  # ggml's numbers of types
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 1024\n"
 _BLOCKS = {F32: (1, b"\x00\x00\x80\x3f"), F16: (1, b"\x00\x20"), Q4_0: (32, b"\x00\x20" + bytes(range(16)))}
 _VALUES = {"u32": (4, "I"), "f32": (6, "f"), "bool": (7, "?"), "text": (8, ""), "array": (9, "")}
 _DTYPES = {
     "F32": b"\x00\x00\x80\x3f",
     "F16": b"\x00\x20",
+    "F16 zeros": b"\x00\x00",
     "F8_E4M3": b"\x20",
     "I32": b"\x01\x02\x03\x04",
     "I64": b"\x01\x02\x03\x04\x05\x06\x07\x08",
@@ -111,14 +113,14 @@ Tensors = Mapping[str, tuple[str, tuple[int, ...]]]  # name to dtype and shape
 
 
 def header_and_data(tensors: Tensors) -> tuple[dict[str, Any], bytes]:
-    """A safetensors header as it should be, and the data."""
+    """A safetensors header as it should be, and the data. What stands behind a dtype's name is of the data."""
     header: dict[str, Any] = {}
     data = b""
     for name, (dtype, shape) in tensors.items():
         values = _DTYPES[dtype]
         for size in shape:
             values = values * size
-        header[name] = entry(dtype, list(shape), len(data), len(data) + len(values))
+        header[name] = entry(dtype.split(" ")[0], list(shape), len(data), len(data) + len(values))
         data += values
     return header, data
 

@@ -157,6 +157,7 @@ CASES: dict[str, Callable[[], Folder]] = {
     "gguf-rope-base-below-one": lambda: with_keys({"llama.rope.freq_base": 0.5}),
     "gguf-rope-dimension-too-large": lambda: with_keys({"llama.rope.dimension_count": 64}),
     "gguf-rope-scaling-unknown": lambda: with_keys({"llama.rope.scaling.type": "ntk"}),
+    "gguf-experts-too-many": lambda: with_keys({"llama.expert_count": 65536, "llama.expert_used_count": 3}),
     "gguf-experts-used-too-many": _mixture,
     # the tensor table
     "gguf-tensor-count-impossible": lambda: model(counts=(1 << 40, len(KEYS))),

@@ -79,6 +79,12 @@ def _edited(table: Stored, settings: dict[str, Any], leave_out: str, tensors: Ma
     return _model(kept | dict(tensors or {}), {key: value for key, value in settings.items() if value is not None})
 
 
+def zero_biases() -> Stored:
+    """Beside every quantised matrix, as quantisers write them where the model has none."""
+    matrices = {name: shape for name, (_, shape) in hf.tensors(HIDDEN).items() if "_proj." in name}
+    return {f"{name.removesuffix('weight')}bias": ("F16 zeros", shape[:1]) for name, shape in matrices.items()}
+
+
 CASES: dict[str, Callable[[], Folder]] = {
     "sound-hf-awq": awq,
     "sound-hf-gptq": gptq,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from support.malformed_files import Entry, Folder, gguf
+from support.malformed_files import LFS_POINTER, Entry, Folder, gguf
 from support.malformed_gguf import KEYS, tensors
 
 PARTS = 3
@@ -81,6 +81,7 @@ CASES: dict[str, Callable[[], Folder]] = {
     "split-part-of-another-architecture": _other_architecture,
     "split-parts-swapped": _swapped,
     "split-part-without-number": lambda: model({"no": None}),
+    "split-part-lfs-pointer": lambda: model() | {part_name(2): LFS_POINTER},
     "split-part-cut": _cut_part,
     "split-second-part-named": model,
     "split-first-part-renamed": _renamed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from support.malformed_files import Folder, Link, as_json, file_bytes
+from support.malformed_files import LFS_POINTER, Folder, Link, as_json, file_bytes
 from support.malformed_gguf import ROWS
 from support.malformed_gguf import model as gguf_model
 from support.malformed_hf import (
@@ -102,9 +102,6 @@ def _past_file(header: Header, data: bytes) -> bytes:
     return (1 << 20).to_bytes(8, "little") + file_bytes(header, data)[8:]
 
 
-_LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 1024\n"
-
-
 def _pickled() -> Folder:
     return without(sharded(), INDEX, *SHARDS) | {"pytorch_model.bin": b"PK\x03\x04"}
 
@@ -138,7 +135,7 @@ _FILE_CASES: dict[str, Callable[[], Folder]] = {
     "hf-shard-dangling": _dangling,
     "hf-shard-a-folder": lambda: without(sharded(), SHARDS[1]) | {f"{SHARDS[1]}/part": b"1"},
     "hf-shard-empty": lambda: sharded() | {SHARDS[1]: b""},
-    "hf-shard-lfs-pointer": lambda: sharded() | {SHARDS[1]: _LFS},
+    "hf-shard-lfs-pointer": lambda: sharded() | {SHARDS[1]: LFS_POINTER},
 }
 _HEADER_CASES: dict[str, Callable[[], Folder]] = {
     "hf-header-too-long": lambda: sharded(edit=_too_long),
@@ -174,7 +171,7 @@ CASES: dict[str, Callable[[], Folder]] = {
     "format-unknown": lambda: {"model.gguf": b"PK\x03\x04, an archive"},
     "format-v2": lambda: {"model.hgn2": b"HALOGEN2" + bytes(56)},
     "format-folder-of-gguf": gguf_model,
-    "format-lfs-pointer": lambda: {"model.gguf": _LFS},
+    "format-lfs-pointer": lambda: {"model.gguf": LFS_POINTER},
     "format-weights-alone": lambda: single(tensors(), CONFIG),
     "format-hub-cache": lambda: {f"snapshots/3c7e2a/{name}": content for name, content in sharded().items()},
     "format-adapter": lambda: {"adapter_config.json": as_json({"peft_type": "LORA"}), "adapter_model.safetensors": b""},

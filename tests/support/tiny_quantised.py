@@ -58,8 +58,8 @@ def awq(
 def gptq(
     base: TinyDir, path: Path, *, group_size: int = 128, sym: bool = True, desc_act: bool = False, v2: bool = False
 ) -> TinyDir:
-    """As AutoGPTQ writes it; `v2` keeps zeros as they are where the older format takes one off.
-    With `desc_act` the columns of a group lie anywhere. A group size of -1 is one group."""
+    """As AutoGPTQ writes it, with a bias beside every matrix; `v2` keeps zeros as they are where the older
+    format takes one off. With `desc_act` the columns of a group lie anywhere. A group size of -1 is one group."""
     generator = torch.Generator().manual_seed(7)
 
     def quantise(weight: Tensor) -> Quantised:
@@ -75,6 +75,7 @@ def gptq(
             "qzeros": _packed_columns(zeros.T - (0 if v2 else 1), range(8)),
             "scales": scales.T.half(),
             "g_idx": groups.int(),
+            "bias": torch.zeros(len(weight), dtype=torch.float16),
         }
         return packed, _plain(levels, scales, zeros, groups)
 
@@ -145,7 +146,8 @@ def _quantised(
     """Both directories. What is not quantised is rounded to `dtype`."""
     stored: State = {}
     plain: State = {}
-    for name, tensor in read_state(base.source).items():
+    matrices_first = sorted(read_state(base.source).items(), key=lambda item: item[0].endswith(".bias"))
+    for name, tensor in matrices_first:  # a bias that the model has takes the place of one of zeros
         if _is_matrix_of_layer(name) and not any(part in name for part in skip):
             tensors, plain[name] = quantise(tensor)
             stored |= {f"{name.removesuffix('weight')}{suffix}": part for suffix, part in tensors.items()}

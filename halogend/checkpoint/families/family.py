@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from halogend.checkpoint.errors import shown
 from halogend.checkpoint.geometry import Activation, Experts, Geometry
 from halogend.checkpoint.parameters import Parameters
 
 Names = Mapping[str, tuple[str, ...]]
+# Every expert has three weights whose places are looked up: more than these cost gigabytes before one is missed.
+_MOST_EXPERTS = 1024
+_MOST_EXPERTS_IN_ALL = 1 << 18
 
 _ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
@@ -132,7 +136,7 @@ def read_activation(p: Parameters, usual: str) -> Activation:
     """`usual` where the file does not say, which GGUF files never do."""
     stated = usual if p.is_gguf else p.text("activation", usual)
     if stated not in _ACTIVATIONS:
-        p.unsupported("activation", f"is {stated!r}; supported are {', '.join(_ACTIVATIONS)}")
+        p.unsupported("activation", f"is {shown(stated)}; supported are {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[stated]
 
 
@@ -151,17 +155,19 @@ def layer_windows(p: Parameters, layers: int, slides: Callable[[int], bool]) -> 
     if len(types) != layers:
         p.invalid("layer_types", f"has {len(types)} entries for {layers} layers")
     if strange := set(types) - {"full_attention", "sliding_attention"}:
-        p.unsupported("layer_types", f"has {min(strange)!r}, which is not supported")
+        p.unsupported("layer_types", f"has {shown(min(strange))}, which is not supported")
     if window is None and "sliding_attention" in types:
         p.invalid("window", "is missing, and layer_types names sliding layers")
     return tuple(window if kind == "sliding_attention" else None for kind in types)
 
 
 def read_experts(p: Parameters, ffn: int, *, normalised: bool, layers: tuple[bool, ...]) -> Experts:
-    count = p.integer("experts", most=65536)
+    count = p.integer("experts", most=_MOST_EXPERTS)
+    if count * sum(layers) > _MOST_EXPERTS_IN_ALL:
+        p.invalid("experts", f"is {count} in {sum(layers)} layers; up to {_MOST_EXPERTS_IN_ALL} in all are possible")
     if p.has("shared_experts") and (shared := p.integer("shared_experts", least=0)):
         p.unsupported("shared_experts", f"is {shared}; shared experts are not supported")
-    used = p.integer("experts_used", most=65536)
+    used = p.integer("experts_used", most=_MOST_EXPERTS)
     if used > count:
         p.invalid("experts_used", f"is {used}, more than the {count} experts")
     return Experts(count, used, ffn, normalised, layers)
