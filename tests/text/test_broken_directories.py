@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,23 @@ def test_a_broken_sentencepiece_model(tmp_path: Path, content: bytes, code: str,
     assert error.code == code
     assert error.message.startswith(f"{tmp_path / 'tokenizer.model'}: ")
     assert words in error.message
+
+
+def test_pieces_that_are_there_twice_are_found_in_one_pass(tmp_path: Path):
+    """Of a vocabulary, or of the tokens that are added to it: a search for each of them would take minutes."""
+    path = tmp_path / "tokenizer.model"
+    many = [*PIECES, *((f"<{number}>", 0.0, 1) for number in range(30_000))]
+    (tmp_path / "config.json").write_text("{}")
+    path.write_bytes(model_bytes([*many, many[-1]]))
+    start = time.process_time()
+    assert refusal(tmp_path).message == f"{path}: piece '<29999>' is there twice"
+    path.write_bytes(model_bytes(many))
+    added = {str(len(many) + number): {"content": f"[{number}]"} for number in range(30_000)}
+    last = len(many) + len(added)
+    added[str(last)] = {"content": "[29999]"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+    assert f"key 'added_tokens_decoder.{last}' is '[29999]', which another id" in refusal(tmp_path).message
+    assert time.process_time() - start < 5
 
 
 def test_fields_of_other_kinds_are_passed_over(tmp_path: Path):
