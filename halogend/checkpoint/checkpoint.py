@@ -103,7 +103,7 @@ def _open_directory(path: Path) -> Checkpoint:
     config = parse_json_object(raw, f"{config_path}:")
     family = _family(config_path, config.get("architectures"))
     shards = read_shards(path)
-    geometry = family.read(HfParameters(config_path, config, family.keys))
+    geometry = family.read(HfParameters(config_path, {**family.defaults, **config}, family.keys))
     stored = encode(shards.tensors, config.get("quantization_config"), config_path, shards.files)
     weights = find_weights(geometry, stored, HfNames(family), path, shards.files)
     return Checkpoint(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from halogend.checkpoint.errors import KEY_INVALID, CheckpointError, shown
-from halogend.checkpoint.gguf import GgufHeader, Value
+from halogend.checkpoint.errors import ARCHITECTURE_UNSUPPORTED, KEY_INVALID, CheckpointError, shown
+from halogend.checkpoint.gguf import ArrayRef, GgufHeader, Value
 from halogend.checkpoint.parameters import LEAST, MOST
 
 
@@ -13,6 +13,10 @@ def missing(header: GgufHeader, key: str) -> CheckpointError:
 
 def invalid(header: GgufHeader, key: str, what: str) -> CheckpointError:
     return CheckpointError(KEY_INVALID, f"{header.path}: metadata key {key!r} {what}")
+
+
+def unsupported(header: GgufHeader, key: str, what: str) -> CheckpointError:
+    return CheckpointError(ARCHITECTURE_UNSUPPORTED, f"{header.path}: metadata key {key!r} {what}")
 
 
 def required(header: GgufHeader, key: str) -> Value:
@@ -29,9 +33,25 @@ def integer(header: GgufHeader, key: str, default: int | None = None, *, least: 
     value = required(header, key)
     if not isinstance(value, int) or isinstance(value, bool):
         raise invalid(header, key, f"is {_shown(value)}; a whole number is wanted")
-    if not least <= value <= most:
-        raise invalid(header, key, f"is {value}; it must be from {least} to {most}")
-    return value
+    return _within(header, key, value, least, most)
+
+
+def is_array(header: GgufHeader, key: str) -> bool:
+    return isinstance(header.metadata.get(key), tuple | ArrayRef)
+
+
+def integer_of_layers(header: GgufHeader, key: str, layers: int, *, least: int, most: int) -> int:
+    """What an array of a whole number for each of `layers` has in all its places."""
+    value = header.metadata[key]
+    count = value.count if isinstance(value, ArrayRef) else len(value) if isinstance(value, tuple) else 0
+    if count != layers:
+        raise invalid(header, key, f"is an array of {count} for {layers} layers")
+    numbers = sorted(set(header.numbers(key)))
+    if len(numbers) > 1:
+        raise unsupported(header, key, f"is from {numbers[0]} to {numbers[-1]}; layers that differ are not supported")
+    if not isinstance(numbers[0], int):
+        raise invalid(header, key, f"is an array of {_shown(numbers[0])}; whole numbers are wanted")
+    return _within(header, key, numbers[0], least, most)
 
 
 def positive(header: GgufHeader, key: str, default: float | None = None, *, or_zero: bool = False) -> float:
@@ -59,6 +79,12 @@ def flag(header: GgufHeader, key: str, *, default: bool) -> bool:
     value = header.metadata.get(key, default)
     if not isinstance(value, bool):
         raise invalid(header, key, f"is {_shown(value)}; true or false is wanted")
+    return value
+
+
+def _within(header: GgufHeader, key: str, value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise invalid(header, key, f"is {value}; it must be from {least} to {most}")
     return value
 
 

@@ -33,10 +33,9 @@ _KEYS = {
     "experts": "expert_count",
     "experts_used": "expert_used_count",
     "expert_ffn": "expert_feed_forward_length",
-    "experts_normalised": "expert_weights_norm",
     "shared_experts": "expert_shared_count",
-    "query_scalar": "attention.query_pre_attn_scalar",
 }
+_PER_LAYER = frozenset({"heads", "kv_heads", "ffn"})  # may be arrays, a number for each layer
 # What the format says by the presence of a tensor.
 _TENSORS = {"qkv_bias": "blk.0.attn_q.bias", "output_bias": "blk.0.attn_output.bias"}
 _MERGED_BIAS = "blk.0.attn_qkv.bias"
@@ -74,7 +73,11 @@ class GgufParameters:
         return self.header.has(self._key(name))
 
     def integer(self, name: str, default: int | None = None, *, least: int = 1, most: int = 1 << 31) -> int:
-        return gguf_keys.integer(self.header, self._key(name), default, least=least, most=most)
+        key = self._key(name)
+        if name in _PER_LAYER and gguf_keys.is_array(self.header, key):
+            layers = self.integer("layers", most=4096)
+            return gguf_keys.integer_of_layers(self.header, key, layers, least=least, most=most)
+        return gguf_keys.integer(self.header, key, default, least=least, most=most)
 
     def positive(self, name: str, default: float | None = None, *, or_zero: bool = False) -> float:
         return gguf_keys.positive(self.header, self._key(name), default, or_zero=or_zero)
@@ -95,6 +98,16 @@ class GgufParameters:
         return ()
 
     def rope(self, kind: RopeKind, head_dim: int, *, base: float = 10_000.0) -> Rope:
+        factor = gguf_keys.positive(self.header, self._rope_key("scaling.attn_factor"), 1.0)
+        return rope.magnified(self._turned(kind, head_dim, base), factor)
+
+    def invalid(self, name: str, what: str) -> NoReturn:
+        raise gguf_keys.invalid(self.header, self._key(name), what)
+
+    def unsupported(self, name: str, what: str) -> NoReturn:
+        raise gguf_keys.unsupported(self.header, self._key(name), what)
+
+    def _turned(self, kind: RopeKind, head_dim: int, base: float) -> Rope:
         if kind == "local":
             return rope.plain(self._base("freq_base_swa", base), head_dim)
         turned = gguf_keys.integer(self.header, self._rope_key("dimension_count"), head_dim)
@@ -104,13 +117,6 @@ class GgufParameters:
         if "rope_freqs.weight" in self.header.tensors:
             return replace(plain, divisors="rope_freqs")
         return plain
-
-    def invalid(self, name: str, what: str) -> NoReturn:
-        raise gguf_keys.invalid(self.header, self._key(name), what)
-
-    def unsupported(self, name: str, what: str) -> NoReturn:
-        message = f"{self.header.path}: metadata key {self._key(name)!r} {what}"
-        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
 
     def _scaled(self, base: float, turned: int) -> Rope:
         older = self._rope_key("scale_linear")
@@ -127,21 +133,18 @@ class GgufParameters:
         if stated == "linear":
             return rope.linear(rope.plain(base, turned), factor)
         if stated == "yarn":
-            magnitude = gguf_keys.positive(self.header, self._rope_key("scaling.yarn_attn_factor"), 1.0)
             yarn = Yarn(
                 factor,
                 self._original_context(),
                 gguf_keys.positive(self.header, self._rope_key("scaling.yarn_beta_fast"), 32.0),
                 gguf_keys.positive(self.header, self._rope_key("scaling.yarn_beta_slow"), 1.0),
-                magnitude=magnitude * rope.yarn_magnitude(factor),
             )
             return yarn.apply(base, turned)
         message = f"{self.header.path}: rope scaling {stated!r} ({self._rope_key('scaling.type')!r}) is not supported"
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
 
     def _longrope(self, plain: Rope) -> Rope:
-        magnitude = gguf_keys.positive(self.header, self._rope_key("scaling.attn_factor"), 1.0)
-        beyond = replace(plain, magnitude=magnitude, divisors=_LONG)
+        beyond = replace(plain, divisors=_LONG)
         return replace(beyond, divisors=_SHORT, original_context=self._original_context(), beyond=beyond)
 
     def _original_context(self) -> int:

@@ -35,6 +35,7 @@ _KEYS: Mapping[str, str | tuple[str, ...]] = {
     "qkv_bias": "attention_bias",
     "output_bias": "attention_bias",
     "mlp_bias": "mlp_bias",
+    "bidirectional": "use_bidirectional_attention",
     "experts": ("num_experts", "num_local_experts"),
     "experts_used": "num_experts_per_tok",
     "expert_ffn": "moe_intermediate_size",

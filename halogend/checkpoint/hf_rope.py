@@ -102,8 +102,8 @@ class _Stated:
         else:
             name, values = "max_position_embeddings", self.config
         value = values.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 2:
-            self.invalid(name, f"is {shown(value)}; a whole number above 1 is wanted")
+        if not isinstance(value, int) or isinstance(value, bool) or not 2 <= value <= rope.MOST_POSITIONS:
+            self.invalid(name, f"is {shown(value)}; a whole number from 2 to {rope.MOST_POSITIONS} is wanted")
         return value
 
     def stretch(self) -> float:

@@ -10,18 +10,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+MOST_POSITIONS = 1 << 31
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:
     """Pair i of a head is turned by position times `frequencies[i]`; pairs beyond the last are not
     turned. Turned values are multiplied by `magnitude`. `divisors` names a vector of the checkpoint by
-    which the frequencies are divided yet. Past `original_context` positions `beyond` holds."""
+    which the frequencies are divided yet. Past `original_context` positions `beyond` holds. The angles
+    were made for `made_for` positions, whatever length the file states beside them."""
 
     frequencies: tuple[float, ...]
     magnitude: float = 1.0
     divisors: str | None = None
     original_context: int | None = None
     beyond: Rope | None = None
+    made_for: int | None = None
 
     def reaches(self, context: int) -> bool:
         """Whether requests of `context` positions go past the original one."""
@@ -35,6 +39,12 @@ class Rope:
 def plain(base: float, turned: int) -> Rope:
     """`turned` values of each head are turned, two by two."""
     return Rope(tuple(base ** (-(index / turned)) for index in range(0, turned, 2)))
+
+
+def magnified(rope: Rope, factor: float) -> Rope:
+    """Turned values are multiplied by `factor` too."""
+    beyond = None if rope.beyond is None else magnified(rope.beyond, factor)
+    return replace(rope, magnitude=rope.magnitude * factor, beyond=beyond)
 
 
 def linear(rope: Rope, factor: float) -> Rope:
@@ -79,7 +89,8 @@ class Yarn:
 
         rope = plain(base, turned)
         magnitude = yarn_magnitude(self.factor) if self.magnitude is None else self.magnitude
-        return Rope(tuple(blended(i, value) for i, value in enumerate(rope.frequencies)), magnitude)
+        frequencies = tuple(blended(i, value) for i, value in enumerate(rope.frequencies))
+        return Rope(frequencies, magnitude, made_for=min(int(self.original_context * self.factor), MOST_POSITIONS))
 
     def _edge(self, turns: float, base: float, turned: int) -> float:
         """The pair, counted in fractions, that turns so often."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,54 @@ def test_linear_rope_scaling(gemma3: Make, llama: Make):
     assert (unknown.code, "'dynamic'" in unknown.message) == (errors.ARCHITECTURE_UNSUPPORTED, True)
 
 
+@pytest.mark.parametrize(
+    ("stated", "original", "found"), [(128, 128, 512), (160, 128, 512), (256, None, 1024), (4096, 128, 4096)]
+)
+def test_yarn_reaches_as_far_as_it_stretches_whatever_length_is_stated(
+    llama: Make, stated: int, original: int | None, found: int
+):
+    yarn = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+    header = llama(context_length=stated, rope__scaling__original_context_length=original, **yarn)
+    assert read_geometry(header).context_length == found
+
+
+def test_linear_scaling_leaves_the_stated_length(llama: Make):
+    linear = {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0}
+    assert read_geometry(llama(context_length=128, **linear)).context_length == 128
+
+
+@pytest.mark.parametrize("scaling", ["none", "linear", "yarn"])
+def test_the_factor_of_attention_multiplies_whatever_the_scaling(llama: Make, gemma3: Make, scaling: str):
+    keys = {"rope__scaling__type": scaling, "rope__scaling__factor": 4.0}
+    for make in (llama, gemma3):
+        plain, factored = read_geometry(make(**keys)), read_geometry(make(rope__scaling__attn_factor=1.5, **keys))
+        for before, after in zip(plain.ropes, factored.ropes, strict=True):
+            assert after == replace(before, magnitude=1.5 * before.magnitude)
+
+
+def test_gemma2_has_a_window_that_files_need_not_state(tmp_path: Path):
+    assert read_geometry(read_header(gemma2(tmp_path / "a"))).windows == (4096, None, 4096, None)
+    window = {"gemma2.attention.sliding_window": 64}
+    assert read_geometry(read_header(gemma2(tmp_path / "b", **window))).windows == (64, None, 64, None)
+
+
+def gemma2(path: Path, **metadata: Any) -> Path:
+    sizes = {key.replace("llama", "gemma2"): value for key, value in llama_sizes(**{"llama.block_count": 4}).items()}
+    tensors = {"token_embd.weight": np.zeros((VOCAB, 32), np.float32)}
+    return write_gguf(path, sizes | metadata, tensors, architecture="gemma2")
+
+
+def test_numbers_that_are_stated_for_each_layer(llama: Make):
+    each = {"attention__head_count": [4, 4], "attention__head_count_kv": [2, 2], "feed_forward_length": [64, 64]}
+    assert read_geometry(llama(**each)) == read_geometry(llama())
+    many = {"block_count": 100, "attention__head_count_kv": [2] * 100}  # an array that is not read with the header
+    assert read_geometry(llama(**many)).kv_heads == 2
+    for key in each:
+        error = refusal(llama(**{key: [2, 4]}))
+        assert error.code == errors.ARCHITECTURE_UNSUPPORTED
+        assert f"llama.{key.replace('__', '.')}" in error.message
+
+
 def test_an_output_matrix_and_frequency_factors(llama: Make):
     header = llama(
         add={"output.weight": np.zeros((VOCAB, 32), np.float32), "rope_freqs.weight": np.ones(4, np.float32)}
@@ -138,7 +187,7 @@ def test_an_unsupported_architecture_is_named_with_what_is_supported(tmp_path: P
         "attention.layer_norm_rms_epsilon",
     ],
 )
-@pytest.mark.parametrize("value", [None, "seven", 0, [1, 2], True])
+@pytest.mark.parametrize("value", [None, "seven", 0, [1, 2, 3], True])
 def test_a_key_that_is_missing_or_impossible_is_named(llama: Make, key: str, value: object):
     error = refusal(llama(**{key.replace(".", "__"): value}))
     assert error.code == errors.KEY_INVALID

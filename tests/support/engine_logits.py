@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from support.engine_driver import load_engine, spread
 
+from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.sched.step import StepItem, StepPlan
 
 COUNT = 41  # tokens of the prompt
@@ -26,13 +27,15 @@ class OnDisk(Protocol):
 
 
 def engine_logits(path: Path, tokens: list[int], **changes: Any) -> torch.Tensor:
-    """Logits [12, vocabulary] of the last 12 positions: 30 in chunks of 10, then one by one."""
+    """Logits [12, vocabulary] of the last 12 positions: all but the last 11 in chunks of 10 at most, then one
+    by one."""
     engine = load_engine(path, **changes)
     runner = engine.runner
     slots = torch.zeros(1, dtype=torch.int64)
-    blocks = spread(engine, [9, 3, 5, 2])
+    further = -(-len(tokens) // BLOCK_TOKENS) - 4
+    blocks = spread(engine, [9, 3, 5, 2, *range(10, 10 + further)])
     rows = []
-    cuts = [0, 10, 20, 30, *range(31, len(tokens) + 1)]
+    cuts = [*range(0, len(tokens) - COMPARED + 1, 10), *range(len(tokens) - COMPARED + 1, len(tokens) + 1)]
     for number, (start, end) in enumerate(itertools.pairwise(cuts)):
         item = StepItem(7, 0, start, tuple(tokens[start:end]), from_slot=False, blocks=blocks, samples=True)
         rows.append(runner.forward(StepPlan(number, (item,)), slots))

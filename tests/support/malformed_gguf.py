@@ -148,7 +148,7 @@ CASES: dict[str, Callable[[], Folder]] = {
     "gguf-hidden-missing": lambda: with_keys({"llama.embedding_length": None}),
     "gguf-layers-as-text": lambda: with_keys({"llama.block_count": "2"}),
     "gguf-heads-zero": lambda: with_keys({"llama.attention.head_count": 0}),
-    "gguf-heads-a-list": lambda: with_keys({"llama.attention.head_count": [4, 4]}),
+    "gguf-heads-a-list": lambda: with_keys({"llama.attention.head_count": [2, 2, 2]}),
     "gguf-heads-not-dividing": lambda: with_keys({"llama.attention.head_count": 3}),
     "gguf-kv-heads-not-dividing": lambda: with_keys({"llama.attention.head_count_kv": 4}),
     "gguf-head-size-odd": lambda: with_keys({"llama.attention.key_length": 7}),

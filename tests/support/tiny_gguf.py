@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gguf
@@ -31,11 +33,13 @@ _ARCHITECTURES = {
     "phi3": gguf.MODEL_ARCH.PHI3,
 }
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(\w+)\.weight")
+NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 _UNUSED = 5  # the type of a token that only pads the vocabulary
 
 
-def from_hf(tiny: TinyDir, path: Path, kind: str = "F32") -> Path:
-    """The model of `tiny` in the file `path`, matrices as the GGUF type `kind`, vectors and routers F32."""
+def from_hf(tiny: TinyDir, path: Path, kind: str = "F32", numbers: Mapping[str, float] = NO_NUMBERS) -> Path:
+    """The model of `tiny` in the file `path`, matrices as the GGUF type `kind`, vectors and routers F32;
+    `numbers` are keys beside the usual, below the architecture's name."""
     config = tiny.config
     architecture = _ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture])
@@ -43,6 +47,8 @@ def from_hf(tiny: TinyDir, path: Path, kind: str = "F32") -> Path:
     _sizes(writer, config)
     _rope(writer, config)
     _special(writer, config)
+    for key, number in numbers.items():
+        writer.add_float32(f"{gguf.MODEL_ARCH_NAMES[architecture]}.{key}", number)
     _tokens(writer, tiny.vocab, config["vocab_size"])
     names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
     for name, tensor in _tensors(tiny, config).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from halogend.checkpoint.errors import shown
 from halogend.checkpoint.geometry import Activation, Experts, Geometry
 from halogend.checkpoint.parameters import Parameters
+from halogend.checkpoint.rope import Rope
 
 Names = Mapping[str, tuple[str, ...]]
 # Every expert has three weights whose places are looked up: more than these cost gigabytes before one is missed.
@@ -74,7 +75,8 @@ class Family:
     """`gguf` is the `general.architecture` of its files, `hf` the class in config.json's
     `architectures`. `adjacent_pairs`: GGUF files hold the rows of Q and K with the two values of a rotary
     pair side by side. `norm_offset` is added to the norm weights of a Hugging Face directory (those of
-    GGUF files have it in them). `keys` renames parameters of config.json.
+    GGUF files have it in them). `keys` renames parameters of config.json. `defaults` are what its keys
+    stand for where they are left out, which is not where they are null.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Family:
     adjacent_pairs: bool = False
     norm_offset: float = 0.0
     keys: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
 
 
 def dense(p: Parameters, name: str, *, tied: bool = False, base: float = 10_000.0, **traits: Any) -> Geometry:
@@ -106,7 +109,6 @@ def dense(p: Parameters, name: str, *, tied: bool = False, base: float = 10_000.
         "head_dim": head_dim,
         "ffn": p.integer("ffn"),
         "vocab": p.vocab,
-        "context_length": p.integer("context_length"),
         "rms_eps": p.positive("rms_eps"),
         "windows": (None,) * layers,
         "rope_of": (0,) * layers,
@@ -117,7 +119,8 @@ def dense(p: Parameters, name: str, *, tied: bool = False, base: float = 10_000.
         values["ropes"] = (p.rope("global", head_dim, base=base),)
     if "activation" not in traits:
         values["activation"] = read_activation(p, "silu")
-    return Geometry(**(values | traits))
+    values |= traits
+    return Geometry(context_length=_context_length(p, values["ropes"]), **values)
 
 
 def read_head_dim(p: Parameters, hidden: int, heads: int) -> int:
@@ -140,15 +143,15 @@ def read_activation(p: Parameters, usual: str) -> Activation:
     return _ACTIVATIONS[stated]
 
 
-def read_window(p: Parameters) -> int | None:
-    """Positions a layer with a window sees, itself included; None where there is none, which GGUF files
-    may write as 0."""
-    return p.integer("window", 0, least=0 if p.is_gguf else 1) or None
+def read_window(p: Parameters, usual: int = 0) -> int | None:
+    """Positions a layer with a window sees, itself included, `usual` where the file does not say; None
+    where there is none, which GGUF files may write as 0."""
+    return p.integer("window", usual, least=0 if p.is_gguf else 1) or None
 
 
-def layer_windows(p: Parameters, layers: int, slides: Callable[[int], bool]) -> tuple[int | None, ...]:
-    """By `layer_types` where the file lists them, else by `slides`."""
-    window = read_window(p)
+def layer_windows(p: Parameters, layers: int, slides: Callable[[int], bool], usual: int = 0) -> tuple[int | None, ...]:
+    """By `layer_types` where the file lists them, else by `slides`; `usual` as in `read_window`."""
+    window = read_window(p, usual)
     types = p.texts("layer_types")
     if types is None:
         return tuple(window if slides(index) else None for index in range(layers))
@@ -171,6 +174,11 @@ def read_experts(p: Parameters, ffn: int, *, normalised: bool, layers: tuple[boo
     if used > count:
         p.invalid("experts_used", f"is {used}, more than the {count} experts")
     return Experts(count, used, ffn, normalised, layers)
+
+
+def _context_length(p: Parameters, ropes: Sequence[Rope]) -> int:
+    """YaRN is switched on by people who leave the stated length as it was."""
+    return max(p.integer("context_length"), *(rope.made_for or 0 for rope in ropes))
 
 
 def _kv_heads(p: Parameters, heads: int) -> int:

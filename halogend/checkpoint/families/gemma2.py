@@ -13,16 +13,18 @@ from halogend.checkpoint.families.family import HF_SANDWICH, Family, dense, laye
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.parameters import Parameters
 
+_GGUF_WINDOW = 4096  # llama.cpp's, where the file has none
 _27B_LAYERS = 46  # the one size whose query scale is not head_dim ** -0.5
 
 
 def read(p: Parameters) -> Geometry:
     layers = p.integer("layers", most=4096)
+    check_causal(p)
     return dense(
         p,
         "gemma2",
         tied=True,
-        windows=layer_windows(p, layers, lambda index: index % 2 == 0),
+        windows=layer_windows(p, layers, lambda index: index % 2 == 0, usual=_GGUF_WINDOW if p.is_gguf else 0),
         query_scale=query_scale(p, layers == _27B_LAYERS),
         embedding_scale=math.sqrt(p.integer("hidden")),
         attention_softcap=soft_cap(p, "attention_softcap", 50.0 if p.is_gguf else 0.0),
@@ -37,6 +39,12 @@ def read(p: Parameters) -> Geometry:
 def soft_cap(p: Parameters, name: str, usual: float = 0.0) -> float:
     """0 is off."""
     return p.positive(name, usual, or_zero=True)
+
+
+def check_causal(p: Parameters) -> None:
+    """Both families have models that embed texts, whose tokens see what comes after them."""
+    if not p.is_gguf and p.flag("bidirectional", default=False):
+        p.unsupported("bidirectional", "is true; only causal attention is supported")
 
 
 def query_scale(p: Parameters, is_largest: bool) -> float:
@@ -55,4 +63,11 @@ FAMILY = Family(
     hf_layer=HF_SANDWICH,
     norm_offset=1.0,
     keys={"activation": "hidden_activation"},
+    defaults={
+        "head_dim": 256,
+        "query_pre_attn_scalar": 256,
+        "sliding_window": 4096,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    },
 )

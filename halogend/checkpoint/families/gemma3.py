@@ -16,7 +16,7 @@ from halogend.checkpoint.families.family import (
     read_activation,
     read_head_dim,
 )
-from halogend.checkpoint.families.gemma2 import query_scale, soft_cap
+from halogend.checkpoint.families.gemma2 import check_causal, query_scale, soft_cap
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.parameters import Parameters
 
@@ -26,6 +26,7 @@ _27B_LAYERS = 62
 
 
 def read(p: Parameters) -> Geometry:
+    check_causal(p)
     layers = p.integer("layers", most=4096)
     pattern = p.integer("window_pattern", _PATTERN, most=4096)
     windows = layer_windows(p, layers, lambda index: (index + 1) % pattern != 0)
@@ -56,4 +57,14 @@ FAMILY = Family(
     hf_layer=HF_SANDWICH,
     norm_offset=1.0,
     keys={"activation": "hidden_activation"},
+    defaults={
+        "vocab_size": 262_208,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "query_pre_attn_scalar": 256,
+        "sliding_window": 4096,
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-6,
+    },
 )
