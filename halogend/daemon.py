@@ -1,6 +1,7 @@
 """The composition root: builds everything, takes the signals, and ends everything in order.
 
-Start: machine, source, reconciler, first document (a bad one ends with exit status 78), listeners.
+Start: machine, source, reconciler, first document (a bad one ends with exit status 78), listeners,
+first load (where nothing can be loaded: 69), then ready.
 Stop: no new connection or request, drain up to the deadline, honest ends, generations, exit 0.
 """
 
@@ -30,20 +31,23 @@ from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.ledger import Ledger
 from halogend.control.machine import probe
+from halogend.control.notify import Notifier
 from halogend.control.process import Host
 from halogend.control.receipts import Milestone, Outcome, Receipt
 from halogend.control.reconciler import Reconciler, Source
 from halogend.control.router import Router
 from halogend.control.source import Content, FileSource, StatedSource
+from halogend.control.standing import standing
 from halogend.control.status import status
+from halogend.control.supervisor import Supervisor
 from halogend.control.unit import first_of
+from halogend.obs.exits import Exit
 from halogend.obs.metrics import Metrics
 
 _log = structlog.get_logger()
-EXIT_BAD_DOCUMENT = 78
-EXIT_FAULT = 70  # sysexits.h: EX_SOFTWARE
 _STOP_DRAIN_S = 30.0
 _CLOSE_S = 5.0
+STOP_LIMIT_S = _STOP_DRAIN_S + _CLOSE_S + 10.0  # 10: generations end, and are killed after half of it
 _OLD_LISTENER_S = 900.0
 _LOOK_EVERY_S = 5.0
 
@@ -83,25 +87,44 @@ class Daemon:
         self._listeners = Listeners(self, options.admin)
         source = Source(self._source.name, options.environ, self._source.read, self._source.parse)
         self._reconciler = Reconciler(self._house, machine, self._listeners, source)
+        self._notifier = Notifier.from_environ(options.environ, os.getpid())
+        self._supervisor = Supervisor(self._reconciler, self._notifier)
         self._started_at = self._house.clock()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
     async def run(self) -> int:
         self._take_signals()
+        supervising = asyncio.create_task(self._supervisor.run())
+        try:
+            return await self._run()
+        finally:
+            supervising.cancel()
+            self._notifier.close()
+
+    async def _run(self) -> int:
         first = self._reconciler.reload("start", "start")
         await first.wait(Milestone.ACCEPTED)
         if self._reconciler.accepted is None:
             sys.stderr.writelines(f"{problem}\n" for problem in first.problems)
+            self._supervisor.ends(STOP_LIMIT_S, standing(self._reconciler))
             await self._end()
-            return EXIT_BAD_DOCUMENT if first.outcome is Outcome.REJECTED else EXIT_FAULT
+            return Exit.BAD_DOCUMENT if first.outcome is Outcome.REJECTED else Exit.FAULT
         self._source.start()
         keeping = asyncio.create_task(self._listeners.keep())
-        await self._stop.wait()
+        starting = asyncio.create_task(self._supervisor.until_started())
+        await first_of(self._stop.wait(), asyncio.wait([starting]))
+        serves = self._stop.is_set() or starting.result()
+        if serves:
+            await self._stop.wait()
+        else:
+            _log.error("nothing_serves", standing=standing(self._reconciler))
+        starting.cancel()
         keeping.cancel()
+        self._supervisor.ends(STOP_LIMIT_S, "" if serves else standing(self._reconciler))
         await self._drain()
         await self._end()
-        return 0
+        return Exit.DONE if serves else Exit.NOTHING_SERVES
 
     # --- what the applications need (api.ports) ---------------------------------------------------
 
@@ -135,7 +158,10 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_stop)
-        loop.add_signal_handler(signal.SIGHUP, lambda: self._reconciler.reload("signal", "SIGHUP"))
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+
+    def _on_hangup(self) -> None:
+        self._supervisor.hung_up(self._reconciler.reload("signal", "SIGHUP"))
 
     def _on_stop(self) -> None:
         """The second signal ends the patience, not the order."""

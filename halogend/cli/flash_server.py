@@ -20,6 +20,7 @@ from halogend.cli.admin import add_address, address
 from halogend.cli.main import to_the_end
 from halogend.config.flash_flags import COMMAND_LINE, FLAGS, FlagDocument
 from halogend.config.shape import MODEL_KEYS, SERVER_KEYS
+from halogend.obs.exits import Exit
 
 _LATER = {
     "selftest": "remove it; it comes with the kernels for devices",
@@ -84,13 +85,12 @@ def _show_file(path: Path) -> int:
 def _refuse(names: list[str]) -> int:
     from halogend.config.codes import Code
     from halogend.config.problems import Problem
-    from halogend.daemon import EXIT_BAD_DOCUMENT
 
     for name in names:
         flag = f"--{name}"
         problem = Problem(Code.NOT_AVAILABLE_YET, f"`{flag}` is not available yet", _LATER[name], flag)
         print(problem, file=sys.stderr)
-    return EXIT_BAD_DOCUMENT
+    return Exit.BAD_DOCUMENT
 
 
 # --- arguments ------------------------------------------------------------------------------------

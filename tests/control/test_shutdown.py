@@ -17,6 +17,7 @@ from support.played.world import World, collect, document, failure_of, reached, 
 from halogend import daemon
 from halogend.control import generation, recover
 from halogend.control.receipts import Milestone
+from halogend.obs.exits import Exit
 
 REPLACE = {"reload": {"strategy": "replace"}}
 
@@ -132,7 +133,7 @@ async def run(tmp_path):
     for world, task in made:
         if not task.done():
             os.kill(os.getpid(), signal.SIGTERM)
-        assert await task in (0, daemon.EXIT_BAD_DOCUMENT)
+        assert await task in (Exit.DONE, Exit.NOTHING_SERVES, Exit.BAD_DOCUMENT)
         await world.stop()
 
 
@@ -202,9 +203,19 @@ async def test_listeners_of_a_document_that_comes_during_the_end_are_closed_too(
 
 async def test_a_bad_document_at_the_start_ends_with_78_and_starts_nothing(run, capsys):
     world, _, task = await run("models: [")
-    assert await task == daemon.EXIT_BAD_DOCUMENT
+    assert await task == Exit.BAD_DOCUMENT
     assert "HCF-" in capsys.readouterr().err
     assert not world.stage.pids
+
+
+async def test_a_start_at_which_no_model_can_be_loaded_ends_with_69(run):
+    world, whole, task = await run()
+    world.stage.order("load", "fail", where={"role": "engine"}, code="HRT-1016", message="no memory")
+    async with asyncio.timeout(10):
+        assert await task == Exit.NOTHING_SERVES
+    assert _first(whole).outcome == "failed"
+    assert not world.children()
+    assert not (world.folder / "admin.sock").exists()
 
 
 async def test_l4_a_busy_port_rejects_the_edit_and_the_old_listener_serves_on(run):

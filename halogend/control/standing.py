@@ -1,0 +1,71 @@
+"""How the daemon stands, in one line for people: what loads, what serves, what is wrong.
+
+Reads units and receipts, writes nothing. The full account is `status`.
+"""
+
+from __future__ import annotations
+
+from halogend.control.plan import mib
+from halogend.control.receipts import Outcome, Receipt
+from halogend.control.reconciler import Reconciler
+from halogend.control.unit import Unit
+
+_BAD = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED)
+
+
+def standing(reconciler: Reconciler) -> str:
+    """Such as `serving 1 of 2 models; loading code: weights 43 % (412 MiB of 958 MiB)`."""
+    units = [unit for unit in reconciler.house.units.values() if unit.is_wanted]
+    if reconciler.accepted is None:
+        return _bad_edit(reconciler) or "reading the document"
+    parts = [_serving(units), *(_loading(unit) for unit in units), *(_trouble(unit) for unit in units)]
+    parts.append(_bad_edit(reconciler))
+    return "; ".join(part for part in parts if part)
+
+
+def stopping(reconciler: Reconciler) -> str:
+    """Such as `stopping: 3 requests are not done`."""
+    units = reconciler.house.units.values()
+    left = sum(len(each.leases) for unit in units for each in (unit.serving, *unit.draining) if each is not None)
+    return f"stopping: {left} request{'s are' if left != 1 else ' is'} not done"
+
+
+def _serving(units: list[Unit]) -> str:
+    serving = [unit.name for unit in units if unit.alive() is not None]
+    if not units:
+        return "no model is asked for"
+    if len(serving) == len(units) <= 3:
+        return f"serving {', '.join(serving)}"
+    return f"serving {len(serving)} of {len(units)} model{'s' if len(units) != 1 else ''}"
+
+
+def _loading(unit: Unit) -> str:
+    if unit.loading is None:
+        return ""
+    pulse = unit.loading.pulses().get("engine")
+    if pulse is None or not pulse.total:
+        return f"loading {unit.name}: {'starting' if pulse is None else pulse.stage}"
+    share = f"{100 * pulse.done // pulse.total} % ({mib(pulse.done)} of {mib(pulse.total)})"
+    return f"loading {unit.name}: {pulse.stage} {share}"
+
+
+def _trouble(unit: Unit) -> str:
+    if unit.trouble is not None and unit.alive() is None:
+        return f"{unit.name}: {unit.trouble}"
+    return f"{unit.name}: {unit.degraded}" if unit.degraded else ""
+
+
+def _bad_edit(reconciler: Reconciler) -> str:
+    """What is wrong with the newest edit that was decided; what a model failed with is told with it."""
+    decided = [receipt for receipt in reconciler.receipts.all() if receipt.outcome is not None]
+    if not decided or decided[-1].outcome not in _BAD:
+        return ""
+    return f"last edit ({decided[-1].id}) {_words(decided[-1])}"
+
+
+def _words(receipt: Receipt) -> str:
+    outcome = str(receipt.outcome).replace("_", " ")
+    errors = [f"{each.model}: {each.error}" for each in receipt.models.values() if each.error]
+    reasons = [*(str(problem) for problem in receipt.problems), *errors]
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"{outcome}: {reasons[0]}{more}" if reasons else outcome
