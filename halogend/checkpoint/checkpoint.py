@@ -22,6 +22,7 @@ from halogend.checkpoint.formats import resolve_format
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.gguf import ArrayRef, GgufHeader, read_header
 from halogend.checkpoint.gguf_parameters import GgufParameters
+from halogend.checkpoint.gguf_scales import with_scales
 from halogend.checkpoint.gguf_types import DECODABLE, GgmlType
 from halogend.checkpoint.hf_config import HfParameters
 from halogend.checkpoint.inventory import find_weights
@@ -29,7 +30,7 @@ from halogend.checkpoint.json_object import MAX_SETTINGS_BYTES, parse_json_objec
 from halogend.checkpoint.names import GgufNames, HfNames
 from halogend.checkpoint.quantisation import describe, encode
 from halogend.checkpoint.safetensors import read_shards
-from halogend.checkpoint.stored import Plain, Weight
+from halogend.checkpoint.stored import Weight
 from halogend.checkpoint.tensor_table import TensorInfo
 
 CONFIG = "config.json"
@@ -76,7 +77,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         message = f"{path}: architecture {shown(header.architecture)} is not supported; supported are {_known(BY_GGUF)}"
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
     geometry = family.read(GgufParameters(header))
-    stored = {name: Plain(tensor) for name, tensor in header.tensors.items()}
+    stored = with_scales(header.tensors, header.files)
     weights = find_weights(geometry, stored, GgufNames(), path, header.files)
     _check_types(header.tensors, path)
     _check_vocabulary(header, geometry)

@@ -27,7 +27,7 @@ from halogend.checkpoint.quantisation_config import (
     GptqScheme,
     read_scheme,
 )
-from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain
+from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain, Scaled
 from halogend.checkpoint.tensor_table import TensorInfo
 
 _FLOATS = (PlainType.F64, PlainType.F32, PlainType.F16, PlainType.BF16)
@@ -79,8 +79,8 @@ def describe(encoded: Iterable[Encoded]) -> str:
 
 def _encoding_of(matrix: Encoded) -> str:
     match matrix:
-        case Plain():
-            return matrix.tensor.type.name
+        case Plain() | Scaled():
+            return matrix.tensors[0].type.name
         case Fp8():
             block = "per tensor" if matrix.block is None else "{}x{}".format(*matrix.block)
             return f"fp8 {matrix.weight.type.name[3:].lower()} {block}"

@@ -38,6 +38,26 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
+class Scaled:
+    """A matrix times the float32 `scale`: one number, or one for each matrix of a stack."""
+
+    matrix: Plain
+    scale: TensorInfo
+
+    @property
+    def rows(self) -> int:
+        return self.matrix.rows
+
+    @property
+    def columns(self) -> int:
+        return self.matrix.columns
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        return (self.matrix.tensor, self.scale)
+
+
+@dataclass(frozen=True, slots=True)
 class Fp8:
     """Eight-bit floats [rows, columns] times `scale`: one for all (`block` None), or one for each
     block of (rows, columns), [ceil(rows / block rows), ceil(columns / block columns)]."""
@@ -113,7 +133,7 @@ class Awq:
         return parts if self.qzeros is None else (*parts, self.qzeros)
 
 
-Encoded = Plain | Fp8 | Gptq | Awq
+Encoded = Plain | Scaled | Fp8 | Gptq | Awq
 
 
 @dataclass(frozen=True, slots=True)

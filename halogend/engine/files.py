@@ -83,7 +83,7 @@ class FileBytes(ByteSource, Protocol):
 
 
 class ReadBytes:
-    """A `FileBytes` that reads into one buffer a thread: for encodings of one tensor."""
+    """A `FileBytes` that reads into one buffer a thread: for encodings that look at one tensor at a time."""
 
     def __init__(self, files: Sequence[Path], descriptors: Sequence[int], bump: Bump) -> None:
         self._files = files

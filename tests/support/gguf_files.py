@@ -118,7 +118,8 @@ def write_gguf(
     for name, tensor in (tensors or {}).items():
         if name in kinds:
             kind = gguf.GGMLQuantizationType[kinds[name]]
-            writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
+            blocks = tensor if tensor.dtype == np.uint8 else gguf.quants.quantize(tensor, kind)
+            writer.add_tensor(name, blocks, raw_dtype=kind)
         else:
             writer.add_tensor(name, tensor)
     writer.write_header_to_file()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain
+from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain, Scaled
 from halogend.engine.codecs.awq import decode_awq
 from halogend.engine.codecs.fp8 import decode_fp8
 from halogend.engine.codecs.gptq import decode_gptq
 from halogend.engine.codecs.plain import decode_plain, plain_rows
+from halogend.engine.codecs.scaled import decode_scaled
 from halogend.engine.codecs.source import ByteSource
 
 
@@ -32,6 +33,8 @@ def decode_rows(encoded: Encoded, first: int, count: int, out: Tensor, source: B
     match encoded:
         case Plain():
             decode_plain(encoded, first, out, source)
+        case Scaled():
+            decode_scaled(encoded, first, out, source)
         case Fp8():
             decode_fp8(encoded, first, out, source)
         case Gptq():

@@ -17,6 +17,7 @@ from halogend.engine.codecs.source import ByteSource
 
 CHUNK_ELEMENTS = 1 << 19  # computed at once: 2 MiB of float32, and a few more of what leads to it
 _TORCH_TYPES: dict[GgmlType | PlainType, torch.dtype] = {
+    GgmlType.F32: torch.float32,
     PlainType.F32: torch.float32,
     PlainType.F16: torch.float16,
     PlainType.BF16: torch.bfloat16,
