@@ -66,6 +66,10 @@ class Listener:
         if isinstance(self._address, UnixAddress):
             self._file = _identity(self._address.path)
 
+    def adopt(self, sockets: list[socket.socket]) -> None:
+        """Instead of `bind`: takes sockets that listen at its address already, and owns them from now on."""
+        self._sockets = sockets
+
     async def serve(self) -> None:
         """Accepts connections from now on; returns at once. Raises ListenError."""
         listen(self._sockets, self._address)

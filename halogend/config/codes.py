@@ -266,6 +266,11 @@ class Code(enum.StrEnum):
     SOURCE_UNREADABLE = ("HRT-1017", "the document's file cannot be read",
         "The file is not there or the daemon's user may not read it. What was active stays active.",
         "Put the file back or mend its permissions; a change on disk is noticed by itself.")
+    ACTIVATED_SOCKET = ("HRT-1020", "the service manager's socket is another one",
+        ("With socket activation the service manager opens the inference listener's socket and keeps it through "
+         "restarts. The one it handed over has another address than `server`, or is no TCP socket that listens."),
+        ("Make `host` and `port` and the `ListenStream=` lines of halogend.socket say the same; after a change there: "
+         "`systemctl daemon-reload`, then restart halogend.socket and halogend.service."))
     KERNEL_NOT_FOUND = ("HRT-1102", "kernel not found for op",
         "A kernel is missing from the cache and compiling is not allowed.",
         "Compile it with `--warmup-kernel` on a machine where that is allowed, or set `kernels.compile: auto`.")
