@@ -12,23 +12,22 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from halogend import __version__
-from halogend.api.addresses import Address, ListenError, TcpAddress, UnixAddress
+from halogend.api.activation import Activation
 from halogend.api.admin import admin_app
 from halogend.api.app import inference_app
-from halogend.api.listener import Listener
+from halogend.api.listeners import Applications, Listeners
 from halogend.api.services import Services
-from halogend.config.problems import Problem
-from halogend.config.schema import ServerConfig
 from halogend.control.cores import Cores
 from halogend.control.generation import Generation
 from halogend.control.house import House
+from halogend.control.input_watch import InputWatch
 from halogend.control.ledger import Ledger
 from halogend.control.machine import probe
 from halogend.control.notify import Notifier
@@ -48,8 +47,6 @@ _log = structlog.get_logger()
 _STOP_DRAIN_S = 30.0
 _CLOSE_S = 5.0
 STOP_LIMIT_S = _STOP_DRAIN_S + _CLOSE_S + 10.0  # 10: generations end, and are killed after half of it
-_OLD_LISTENER_S = 900.0
-_LOOK_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +81,12 @@ class Daemon:
             host=Host(environ=options.environ, stderr=sys.stderr.buffer),
             metrics=self._metrics,
         )
-        self._listeners = Listeners(self, options.admin)
+        self._activation = Activation.from_environ(options.environ, os.getpid())
+        applications = Applications(self.inference, self.administration)
+        self._listeners = Listeners(applications, self._metrics, options.admin, self._activation)
         source = Source(self._source.name, options.environ, self._source.read, self._source.parse)
         self._reconciler = Reconciler(self._house, machine, self._listeners, source)
+        self._inputs = InputWatch(self._reconciler.signatures, self._reconciler.reread)
         self._notifier = Notifier.from_environ(options.environ, os.getpid())
         self._supervisor = Supervisor(self._reconciler, self._notifier)
         self._started_at = self._house.clock()
@@ -101,6 +101,7 @@ class Daemon:
         finally:
             supervising.cancel()
             self._notifier.close()
+            self._activation.close()
 
     async def _run(self) -> int:
         first = self._reconciler.reload("start", "start")
@@ -112,6 +113,7 @@ class Daemon:
             return Exit.BAD_DOCUMENT if first.outcome is Outcome.REJECTED else Exit.FAULT
         self._source.start()
         keeping = asyncio.create_task(self._listeners.keep())
+        watching = asyncio.create_task(self._inputs.run())
         starting = asyncio.create_task(self._supervisor.until_started())
         await first_of(self._stop.wait(), asyncio.wait([starting]))
         serves = self._stop.is_set() or starting.result()
@@ -121,6 +123,7 @@ class Daemon:
             _log.error("nothing_serves", standing=standing(self._reconciler))
         starting.cancel()
         keeping.cancel()
+        watching.cancel()
         self._supervisor.ends(STOP_LIMIT_S, "" if serves else standing(self._reconciler))
         await self._drain()
         await self._end()
@@ -135,7 +138,7 @@ class Daemon:
         return admin_app(self)
 
     def status(self) -> dict[str, Any]:
-        return status(self._reconciler, __version__, self._started_at)
+        return {**status(self._reconciler, __version__, self._started_at), **self._listeners.view()}
 
     def receipts(self) -> tuple[Receipt, ...]:
         return self._reconciler.receipts.all()
@@ -192,118 +195,3 @@ class Daemon:
     def _generations(self) -> list[Generation]:
         units = self._house.units.values()
         return [each for unit in units for each in (unit.serving, *unit.draining) if each is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """The two listeners of a document; None where one stays as it is."""
-
-    inference: Listener | None = None
-    admin: Listener | None = None
-
-    def each(self) -> tuple[Listener, ...]:
-        return tuple(listener for listener in (self.inference, self.admin) if listener is not None)
-
-
-class Listeners:
-    """The sockets of a change: bound before anything is touched, served when it is accepted.
-
-    The old listener stops accepting then; what runs on it goes on.
-    """
-
-    def __init__(self, daemon: Daemon, default_admin: str) -> None:
-        self._daemon = daemon
-        self._default_admin = default_admin
-        self._serving = _Pair()
-        self._addresses: dict[str, Address] = {}
-        self._bound = _Pair()
-        self._wanted: dict[str, Address] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-
-    async def prepare(self, server: ServerConfig) -> Problem | None:
-        """Binds every address that is new. The problem says which cannot be had."""
-        self._wanted = {
-            "inference": TcpAddress(server.host, server.port),
-            "admin": UnixAddress(Path((server.admin or self._default_admin).removeprefix("unix:"))),
-        }
-        daemon = self._daemon
-        for name, make, field in (
-            ("inference", daemon.inference, "server.port"),
-            ("admin", daemon.administration, "server.admin"),
-        ):
-            if self._wanted[name] == self._addresses.get(name):
-                continue
-            listener = Listener(make(), self._wanted[name])
-            try:
-                listener.bind()
-            except ListenError as error:
-                return Problem(error.code, error.message, self._own_port_hint(name), path=field)
-            self._bound = replace(self._bound, **{name: listener})
-        return None
-
-    def _own_port_hint(self, name: str) -> str:
-        """The kernel refuses 0.0.0.0:P beside our own 127.0.0.1:P."""
-        old, new = self._addresses.get(name), self._wanted[name]
-        if isinstance(old, TcpAddress) and isinstance(new, TcpAddress) and old.port == new.port:
-            return f"halogend itself listens on {old}: take another port in this edit, or restart the daemon"
-        return ""
-
-    async def commit(self) -> Problem | None:
-        for listener in self._bound.each():
-            try:
-                await listener.serve()
-            except ListenError as error:  # another program began to listen since it was bound
-                await self.discard()
-                return Problem(error.code, error.message, path="server.port")
-        for name in ("inference", "admin"):
-            new, old = getattr(self._bound, name), getattr(self._serving, name)
-            if new is None:
-                continue
-            self._serving = replace(self._serving, **{name: new})
-            self._addresses[name] = self._wanted[name]
-            if old is not None:
-                self._leave(old)
-        self._bound = _Pair()
-        return None
-
-    def _leave(self, old: Listener) -> None:
-        """What runs on it goes on."""
-        old.stop_accepting()
-        task = asyncio.create_task(old.close(_OLD_LISTENER_S))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    async def discard(self) -> None:
-        for listener in self._bound.each():
-            await listener.close(0)
-        self._bound = _Pair()
-
-    async def keep(self) -> None:
-        """Puts the admin socket back where it was when somebody removed its file."""
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            old = self._serving.admin
-            if old is None or old.is_in_place:
-                continue
-            listener = Listener(self._daemon.administration(), self._addresses["admin"])
-            try:
-                listener.bind()
-                await listener.serve()
-            except ListenError as error:
-                _log.error("admin_socket_lost", address=str(self._addresses["admin"]), error=error.message)
-                continue
-            _log.warning("admin_socket_put_back", address=str(self._addresses["admin"]))
-            self._serving = replace(self._serving, admin=listener)
-            self._leave(old)
-
-    def stop_accepting(self) -> None:
-        """The admin listener goes on: whoever waits for an answer about the end gets it."""
-        if self._serving.inference is not None:
-            self._serving.inference.stop_accepting()
-
-    async def close(self, deadline_s: float) -> None:
-        await self.discard()
-        for task in self._closing:
-            task.cancel()
-        await asyncio.gather(*(listener.close(deadline_s) for listener in self._serving.each()))
-        await asyncio.gather(*self._closing, return_exceptions=True)

@@ -77,8 +77,10 @@ class _AdminEndpoint:
 
 
 def actor_of(request: Request) -> str:
-    """The user at the other end of a unix socket, as the kernel says; else how the request came."""
+    """The key's name on TCP; the user at the other end of a unix socket, as the kernel says."""
     state = request.scope.get("state") or {}
+    if key := state.get("key"):
+        return f"key:{key}"
     return str(state.get("peer") or "unix")
 
 

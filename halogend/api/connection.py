@@ -38,6 +38,7 @@ log = structlog.get_logger(__name__)
 _CLOSE = (b"connection", b"close")
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _RESET = struct.pack("ii", 1, 0)
+_ACKED, _ACKED_AT = struct.Struct("Q"), 120  # 8 bytes, 24 u32, two u64 before it
 _READ_AHEAD_BYTES = 64 << 10
 
 
@@ -77,12 +78,15 @@ class Connection(H11Protocol):
         self._limits = connections.limits
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
+        self._is_tls = False
 
     # --- the life of a connection -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)
+        # Under TLS the mark must be above nothing: asyncio looks at it after each write, and 0 is always reached.
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
+        transport.set_write_buffer_limits(high=int(self._is_tls), low=0)
         self.app_state = {"peer": _peer(transport), "gone": transport.is_closing}
         self._await_head()
 
@@ -164,9 +168,14 @@ class Connection(H11Protocol):
         self.abort()
 
     def _unread_bytes(self) -> int:
-        """Ours and the kernel's: its queue can be megabytes, and a slow reader drains that for long."""
+        """Falls when the peer takes a byte. Ours and the kernel's: its queue can be megabytes, and a slow reader
+        drains that for long. Under TLS there is a buffer between the two that cannot be seen, and would keep the
+        kernel's full: what the peer has acknowledged counts, downwards."""
+        sock = self.transport.get_extra_info("socket")
+        if self._is_tls and (acknowledged := _acknowledged_bytes(sock)) is not None:
+            return -acknowledged
         queued = array.array("i", [0])
-        fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, queued)
+        fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, queued)
         return self.transport.get_write_buffer_size() + queued[0]
 
     def _cancel_unread_timer(self) -> None:
@@ -191,6 +200,12 @@ class Connection(H11Protocol):
         for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def _acknowledged_bytes(sock: Any) -> int | None:
+    """tcpi_bytes_acked of struct tcp_info (linux/tcp.h); None where the kernel does not tell."""
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_AT + _ACKED.size)
+    return _ACKED.unpack_from(info, _ACKED_AT)[0] if len(info) >= _ACKED_AT + _ACKED.size else None
 
 
 def _peer(transport: asyncio.Transport) -> str | None:

@@ -9,24 +9,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 
-from halogend.api.addresses import Address, TcpAddress, UnixAddress, bind, listen
+from halogend.api.addresses import BACKLOG, Address, ListenError, TcpAddress, UnixAddress, bind, listen
 from halogend.api.connection import Connection, ConnectionLimits, Connections
+from halogend.config.codes import Code
 
 log = structlog.get_logger(__name__)
 
 _ABORT_GRACE_S = 1.0
+_HANDSHAKE_S = 20.0
+_GOODBYE_S = 5.0  # for a peer's last word of TLS
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """What accepts connections: one server for each socket. Closing them closes no connection."""
+
+    servers: tuple[asyncio.Server, ...]
+    is_tls: bool
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
 
 
 class Listener:
     """`bind`, then `serve`, then `stop_accepting`, then `close`; any later call may come early.
 
-    Single writer: the daemon. Belongs to the event loop in which `serve` is called.
+    `open` and `take` change between plain and TLS, or to another certificate, on the same sockets: the
+    kernel's queue stays, so no connection is refused. Single writer: the daemon. Belongs to the event
+    loop in which `serve` is called.
     """
 
     def __init__(self, app: ASGIApp, address: Address, limits: ConnectionLimits | None = None) -> None:
@@ -34,7 +53,7 @@ class Listener:
         self._address = address
         self._config = _config(app, limits)
         self._sockets: list[socket.socket] = []
-        self._servers: list[asyncio.Server] = []
+        self._doors = Doors((), is_tls=False)
         self._file: tuple[int, int] | None = None  # device and inode of our unix socket
         self._quiet = asyncio.Event()
         self._connections = Connections(limits, self._note_lost)
@@ -70,22 +89,48 @@ class Listener:
         """Instead of `bind`: takes sockets that listen at its address already, and owns them from now on."""
         self._sockets = sockets
 
-    async def serve(self) -> None:
+    async def serve(self, context: ssl.SSLContext | None = None) -> None:
         """Accepts connections from now on; returns at once. Raises ListenError."""
         listen(self._sockets, self._address)
+        self._doors = await self.open(context)
+        log.info("listening", address=str(self.address), tls=context is not None)
+
+    async def open(self, context: ssl.SSLContext | None) -> Doors:
+        """Accepts with this context too, beside what is there. Raises ListenError."""
         if not self._config.loaded:
             self._config.load()
-        loop = asyncio.get_running_loop()
-        for sock in self._sockets:
-            server = await loop.create_server(lambda: Connection(self._config, self._connections), sock=sock)
-            self._servers.append(server)
-        log.info("listening", address=str(self.address))
+        servers: list[asyncio.Server] = []
+        try:
+            for sock in self._sockets:
+                servers.append(await self._accept(sock.dup(), context))  # noqa: PERF401  what was opened must be closed
+        except OSError as error:
+            Doors(tuple(servers), is_tls=False).close()
+            reason = error.strerror or str(error)
+            raise ListenError(Code.LISTENER_ADDRESS, f"{self._address}: cannot accept: {reason}") from error
+        return Doors(tuple(servers), is_tls=context is not None)
+
+    def take(self, doors: Doors) -> None:
+        """New connections come through these doors only. Open ones go on; but when TLS came or went, no idle
+        one stays."""
+        old, self._doors = self._doors, doors
+        old.close()
+        if old.is_tls != doors.is_tls:
+            for connection in self._all():
+                connection.shutdown()
+
+    async def _accept(self, sock: socket.socket, context: ssl.SSLContext | None) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._config, self._connections),
+            sock=sock,
+            backlog=BACKLOG,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
+            ssl_shutdown_timeout=None if context is None else _GOODBYE_S,
+        )
 
     def stop_accepting(self) -> None:
         """No new connection; idle ones close, responses that run go on and close theirs. Idempotent."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        self._doors.close()
         for sock in self._sockets:
             sock.close()
         self._sockets.clear()

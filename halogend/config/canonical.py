@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from halogend.config.access import OPEN, AuthConfig
 from halogend.config.fields import extra_of, key_of
 from halogend.config.nodes import resolve
 from halogend.config.schema import DeviceRef, Document
@@ -52,7 +53,9 @@ def _plain(model: BaseModel) -> dict[str, Any]:
         value = getattr(model, name)
         if value is None:
             continue
-        if isinstance(value, BaseModel):
+        if isinstance(value, AuthConfig) and value.is_open:
+            values[name] = OPEN
+        elif isinstance(value, BaseModel):
             section = _plain(value)
             if section:
                 values[key_of(name, info)] = section

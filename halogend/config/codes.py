@@ -130,14 +130,25 @@ class Code(enum.StrEnum):
         "Lower the two until their sum is at most `max_model_len`, or raise `max_model_len`.")
     OPEN_LISTENER = ("HCF-1110", "a listener beyond this machine without keys",
         "`host` is no loopback address, so anybody who reaches the port could use the models.",
-        ("Bind 127.0.0.1 and put a proxy with access control before it, or write `auth: none` to state that open "
-         "access is meant."))
+        ("Bind 127.0.0.1, list API keys under `auth`, or write `auth: none` to state that open access is meant (behind "
+         "a proxy that checks keys)."))
     DEVICE_LIST = ("HCF-1111", "a device stands twice, or `auto` beside others",
         "A list of devices names each one once; `auto` lets the daemon choose and stands alone.",
         "Name each device once.")
     RESERVE_OVER_MEMORY = ("HCF-1112", "a device's reserve is not below its memory",
         "`reserve` is taken off `memory`; nothing would be left for models.",
         "Lower `reserve` or raise `memory`.")
+    ADMIN_ACCESS = ("HCF-1113", "an admin listener on TCP lacks TLS or a key",
+        ("Whoever reaches the admin listener can change what is served. On TCP it needs a certificate (`admin_tls`, or "
+         "`tls` for both listeners) and at least one key with the scope `admin`; a unix socket needs neither."),
+        "Add what the message names, or take `unix:` and a path.")
+    DUPLICATE_API_KEY = ("HCF-1114", "two API keys share a name, a file or a value",
+        ("A key's name is what receipts and logs call it, and its value decides which key a request came with; both "
+         "must be its own."),
+        "Rename one, or give it a file and a value of its own. One key may have several scopes.")
+    LISTENERS_CLASH = ("HCF-1115", "two listeners on one address",
+        "`admin` and the inference listener would share a port.",
+        "Take another port for one of them.")
 
     # --- HCF-12xx: contradictions with files and devices -----------------------------------------
     DEVICE_NOT_THERE = ("HCF-1201", "the device is not there",
@@ -156,6 +167,16 @@ class Code(enum.StrEnum):
     TEMPLATE_UNREADABLE = ("HCF-1205", "the chat template cannot be read",
         "`chat_template` names a file that is not there or cannot be read, or a built-in name that is not known.",
         "Mend the path, or remove the field to take the model's own template.")
+    KEY_FILE = ("HCF-1206", "an API key's file cannot be used",
+        ("The file is missing, unreadable, empty, too large, or holds something that is no key. A key that is named "
+         "and not there never means open access. What was active stays active."),
+        ("Write the key, and nothing else, into the file: at most 4096 visible ASCII characters on one line, such as "
+         "from `openssl rand -hex 32`."))
+    TLS_FILE = ("HCF-1207", "a certificate or its private key cannot be used",
+        ("The file is missing or unreadable, is no PEM, the key is not the certificate's or has a pass phrase, or the "
+         "certificate is not valid now. What was active stays active."),
+        ("Name a PEM certificate that is valid now, its chain behind it, and its own key without a pass phrase. A file "
+         "that is put right is noticed by itself."))
 
     # --- HCK-10xx: checkpoints ---------------------------------------------------------------------
     CHECKPOINT_UNKNOWN_FORMAT = ("HCK-1001", "not a known checkpoint format",
@@ -266,6 +287,13 @@ class Code(enum.StrEnum):
     SOURCE_UNREADABLE = ("HRT-1017", "the document's file cannot be read",
         "The file is not there or the daemon's user may not read it. What was active stays active.",
         "Put the file back or mend its permissions; a change on disk is noticed by itself.")
+    HELD = ("HRT-1018", "changes are held",
+        ("Somebody froze the triggers with `halogend hold`: an edit of the file, SIGHUP and a plain `halogend reload` "
+         "change nothing until they are freed."),
+        "`halogend resume` frees them and applies what was put off; `halogend reload --force` applies the source once.")
+    INTERRUPTED = ("HRT-1019", "the daemon ended before this change did",
+        "The receipt was still open when the daemon stopped, was killed, or lost power.",
+        "The daemon that came after read its source anew; `halogend receipts` shows what came of it.")
     ACTIVATED_SOCKET = ("HRT-1020", "the service manager's socket is another one",
         ("With socket activation the service manager opens the inference listener's socket and keeps it through "
          "restarts. The one it handed over has another address than `server`, or is no TCP socket that listens."),
@@ -322,6 +350,13 @@ class Code(enum.StrEnum):
     INTERNAL = ("HAP-1015", "an error inside halogend",
         "The request failed through a bug; others are not affected.",
         "Report it with the request id and the log line that carries it.")
+    NO_VALID_KEY = ("HAP-1016", "no valid API key",
+        ("The listener wants an API key, and the request carried none, or one that is not known (any more): its "
+         "file was changed and the overlap is over, or it was removed."),
+        "Send `Authorization: Bearer KEY` with a key that is listed under `server.auth.keys`.")
+    KEY_SCOPE = ("HAP-1017", "the API key does not open this listener",
+        "The key is known and lacks the scope: `infer` for the inference listener, `admin` for the admin listener.",
+        "Use another key, or add the scope to this one under `server.auth.keys`.")
     # fmt: on
 
 

@@ -88,9 +88,21 @@ class DeviceFacts:
     aliases: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """What is wrong with a file that the field at `path` of the document names; a mere `warning` is
+    told and refuses nothing."""
+
+    path: str
+    fault: Fault
+    warning: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """`models` by model name. `devices` holds every device of the machine; None: not asked."""
+    """`models` by model name; `files` are those of keys and certificates. `devices` holds every
+    device of the machine; None: not asked."""
 
     models: Mapping[str, ModelFacts] = field(default_factory=dict)
+    files: tuple[FileFact, ...] = ()
     devices: tuple[DeviceFacts, ...] | None = None

@@ -40,11 +40,17 @@ def setting(  # noqa: PLR0913  # one argument for each thing a field must say ab
     unset: str = "",
     later: tuple[Any, ...] = (),
     path: bool = False,
+    section: bool = False,
+    word: str = "",
     **limits: Any,
 ) -> Any:
     """A leaf field. `unset` says what an absent value means; `later` are values of the language that
-    this release refuses as not available yet; in a `path` field `${ENV}` is expanded."""
+    this release refuses as not available yet; in a `path` field `${ENV}` is expanded.
+
+    `section`: a section that may be absent, so that it is a field itself beside those inside;
+    `word` may stand in its place."""
     extra = {"x-apply": apply.value, "x-unit": unit, "x-unset": unset, "x-later": list(later), "x-path": path}
+    extra |= {"x-section": section, "x-word": word}
     return Field(default, description=description, json_schema_extra={k: v for k, v in extra.items() if v}, **limits)
 
 
@@ -75,11 +81,12 @@ def key_of(name: str, info: FieldInfo) -> str:
 
 def nested(info: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
     """The model class inside a field and whether the field is a list of them; (None, False) for a leaf."""
-    if "x-apply" in extra_of(info):
+    extra = extra_of(info)
+    if "x-apply" in extra and "x-section" not in extra:
         return None, False
     annotation = info.annotation
     is_list = typing.get_origin(annotation) is tuple
-    inner = typing.get_args(annotation)[0] if is_list else annotation
+    inner = typing.get_args(annotation)[0] if is_list or "x-section" in extra else annotation
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         return inner, is_list
     return None, False
@@ -90,22 +97,26 @@ def leaf_fields(model: type[BaseModel], prefix: str = "") -> Iterator[FieldDoc]:
     for name, info in model.model_fields.items():
         path = f"{prefix}.{key_of(name, info)}" if prefix else key_of(name, info)
         inner, is_list = nested(info)
+        extra = extra_of(info)
+        if inner is None or "x-section" in extra:
+            yield _field_doc(path, info, extra)
         if inner is not None:
             yield from leaf_fields(inner, f"{path}[]" if is_list else path)
-            continue
-        extra = extra_of(info)
-        yield FieldDoc(
-            path=path,
-            description=info.description or "",
-            apply=Apply(extra["x-apply"]),
-            unit=extra.get("x-unit", ""),
-            unset=extra.get("x-unset", ""),
-            later=tuple(extra.get("x-later", ())),
-            is_path=extra.get("x-path", False),
-            required=info.is_required(),
-            default=None if info.is_required() else info.get_default(call_default_factory=True),
-            info=info,
-        )
+
+
+def _field_doc(path: str, info: FieldInfo, extra: dict[str, Any]) -> FieldDoc:
+    return FieldDoc(
+        path=path,
+        description=info.description or "",
+        apply=Apply(extra["x-apply"]),
+        unit=extra.get("x-unit", ""),
+        unset=extra.get("x-unset", ""),
+        later=tuple(extra.get("x-later", ())),
+        is_path=extra.get("x-path", False),
+        required=info.is_required(),
+        default=None if info.is_required() else info.get_default(call_default_factory=True),
+        info=info,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +131,8 @@ class FieldChange:
 
 def changed_fields(old: BaseModel, new: BaseModel, prefix: str = "") -> tuple[FieldChange, ...]:
     """Leaves that differ, in the schema's order, lists of models not entered (compare their entries by
-    identity first). `path` is relative: `kernels.backend`."""
+    identity first). A section that only one of the two has differs as a whole. `path` is relative:
+    `kernels.backend`."""
     return tuple(_changes(old, new, prefix))
 
 
@@ -129,9 +141,11 @@ def _changes(old: BaseModel, new: BaseModel, prefix: str) -> Iterator[FieldChang
         path = f"{prefix}.{key_of(name, info)}" if prefix else key_of(name, info)
         before, after = getattr(old, name), getattr(new, name)
         inner, is_list = nested(info)
-        if inner is not None and not is_list:
+        if is_list and inner is not None:
+            continue
+        if isinstance(before, BaseModel) and isinstance(after, BaseModel):
             yield from _changes(before, after, path)
-        elif inner is None and before != after:
+        elif before != after:
             yield FieldChange(path, before, after, Apply(extra_of(info)["x-apply"]))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from halogend.config.codes import Code, find
-from halogend.config.facts import DeviceFacts, Facts, ModelFacts
+from halogend.config.facts import DeviceFacts, Facts, FileFact, ModelFacts
 from halogend.config.placement import by_device, kv_ratios
 from halogend.config.places import Places
 from halogend.config.problems import Problem
@@ -25,10 +25,20 @@ def check_facts(document: Document, places: Places, facts: Facts) -> Iterator[Pr
             yield from _checkpoint(model, known, path, places)
             yield from _template(model, known, path, places)
             yield from _limits(model, known, path, places)
+    yield from file_problems(facts.files, places)
     if facts.devices is not None:
         yield from _presence(document, facts.devices, places)
         for device in facts.devices:
             yield from _device(document, device, facts, places)
+
+
+def file_problems(files: tuple[FileFact, ...], places: Places) -> tuple[Problem, ...]:
+    """Those of keys and certificates; warnings are none."""
+    return tuple(
+        places.problem(each.fault.code, each.path, each.fault.message, each.fault.hint)
+        for each in files
+        if not each.warning
+    )
 
 
 def _checkpoint(model: ModelConfig, known: ModelFacts, path: str, places: Places) -> Iterator[Problem]:
@@ -108,11 +118,17 @@ def _device(document: Document, device: DeviceFacts, facts: Facts, places: Place
             yield from _full_request(model, about, pool, f"models[{index}]", places)
 
 
-def usable_bytes(document: Document, device: DeviceFacts) -> int:
-    """Memory less reserve less foreign use; the document may allow less memory, never more than there is."""
+def allowance(document: Document, device: DeviceFacts) -> tuple[int, int]:
+    """(memory, reserve) of a device in bytes: the document may allow less memory, never more than there is."""
     stated = next((each for each in document.devices if each.id in (device.id, *device.aliases)), None)
     memory = min(device.memory_bytes, stated.memory) if stated and stated.memory else device.memory_bytes
     reserve = stated.reserve if stated and stated.reserve is not None else device.reserve_bytes
+    return memory, reserve
+
+
+def usable_bytes(document: Document, device: DeviceFacts) -> int:
+    """Memory less reserve less foreign use."""
+    memory, reserve = allowance(document, device)
     return max(0, memory - reserve - device.foreign_bytes)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from halogend.config import schema
+from halogend.config.access import OPEN
 from halogend.config.shape import MOVED
 from halogend.config.unavailable import LATER
 
-_INTERNAL = ("x-later", "x-path", "x-accepts")
+_INTERNAL = ("x-later", "x-path", "x-accepts", "x-section", "x-word")
 
 
 def json_schema() -> dict[str, Any]:
@@ -29,6 +30,8 @@ def json_schema() -> dict[str, Any]:
             for key, neutral in keys.items()
             if neutral
         }
+    with_keys: dict[str, Any] = {**definitions["AuthConfig"], "required": ["keys"]}
+    definitions["AuthConfig"] = {"title": "AuthConfig", "anyOf": [{"const": OPEN}, with_keys]}
     model = definitions["ModelConfig"]["properties"]
     for key, home in MOVED.items():
         model[key] = definitions[_definition_of(home)]["properties"][key]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from halogend.config import accepts, nodes, schema
+from halogend.config import accepts, nodes
 from halogend.config.codes import Code
 from halogend.config.fields import extra_of
 from halogend.config.findings import Findings, Slot
@@ -19,7 +19,6 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+")
 _CHECKPOINT_SUFFIXES = (".gguf", ".hgn2", ".safetensors")
-_TCP = re.compile(r"(?:tcp:)?(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]*):\d+")
 
 
 def leaf(entry: nodes.Entry, slot: Slot, into: Findings) -> tuple[Any, ...]:
@@ -29,8 +28,6 @@ def leaf(entry: nodes.Entry, slot: Slot, into: Findings) -> tuple[Any, ...]:
     extra = extra_of(slot.info)
     if any(type(value) is type(later) and value == later for later in extra.get("x-later", ())):
         _later(slot, shown(value), f"this release takes {accepts.words(accepts.schema_of(slot.owner, slot.key))}", into)
-        return ()
-    if _asks_too_much(slot, value, into):
         return ()
     if extra.get("x-path") and isinstance(value, str):
         expanded = _expanded(slot, value, into)
@@ -45,17 +42,6 @@ def leaf(entry: nodes.Entry, slot: Slot, into: Findings) -> tuple[Any, ...]:
 def _later(slot: Slot, what: str, hint: str, into: Findings) -> None:
     message = f"`{slot.name}` {what} is not available yet"
     into.report(Code.NOT_AVAILABLE_YET, into.marks[slot.path], slot.path, message, hint)
-
-
-def _asks_too_much(slot: Slot, value: Any, into: Findings) -> bool:
-    """Values of the language whose shape the schema does not have at all."""
-    if slot.owner is schema.ServerConfig and slot.key == "auth" and isinstance(value, dict) and "keys" in value:
-        _later(slot, "with keys", "bind a loopback address behind a proxy that checks keys, or write auth: none", into)
-        return True
-    if slot.owner is schema.ServerConfig and slot.key == "admin" and isinstance(value, str) and _TCP.fullmatch(value):
-        _later(slot, f"on a TCP address ({value})", "write unix: and an absolute path", into)
-        return True
-    return False
 
 
 def _expanded(slot: Slot, text: str, into: Findings) -> str | None:

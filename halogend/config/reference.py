@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from halogend.config import accepts, schema
+from halogend.config.access import KeyConfig
 from halogend.config.canonical import canonical
 from halogend.config.codes import Code
 from halogend.config.fields import extra_of, key_of, nested
@@ -35,7 +36,7 @@ The **short form** is one model at the top level:
 {short}```
 
 Its model is named `default`; the last part of the path, without .gguf, is accepted as a name too. Keys of
-`server` (`host`, `port`, `admin`, `auth`, `ready`) and `reload` stand beside the model's own.
+`server` (`host`, `port`, `tls`, `admin`, `auth`, ...) and `reload` stand beside the model's own.
 
 The **full form** starts with `apiVersion: halogen.dev/v1alpha1`. `halogend check --print FILE` shows any valid
 document in it, every field with its value; fields that are left to the model or the machine are left out. The
@@ -52,8 +53,8 @@ spelling do not change it.
 * Unknown keys, duplicate keys and wrong types are errors with line and column; all of them are told at once.
 * `false`, `0` and absent are three things. A key without a value (or `null`) is an error.
 * Booleans are `true` and `false`, nothing else. Numbers are plain decimal. `"8000"` is text.
-* `${{NAME}}` is replaced by an environment variable in path fields only (`model`, `chat_template`); one that is not
-  set is an error. `$${{` stands for a plain `${{`.
+* `${{NAME}}` is replaced by an environment variable in path fields only (`model`, `chat_template`, files of
+  keys and certificates); one that is not set is an error. `$${{` stands for a plain `${{`.
 * Sizes are plain bytes or end in KiB, MiB, GiB or TiB.
 * Anchors and aliases are accepted; tags, merge keys and several documents in one file are not.
 
@@ -120,8 +121,12 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, info in model.model_fields.items():
         key = key_of(name, info)
         inner, is_list = nested(info)
-        if inner is None:
-            extra = extra_of(info)
+        extra = extra_of(info)
+        if "x-section" in extra and inner is not None:
+            takes = f"`{extra['x-word']}`, or a mapping" if "x-word" in extra else "a mapping"
+            yield f"| `{prefix}{key}` | {takes} | {extra['x-unset']} | {extra['x-apply']} | {info.description} |"
+            yield from _rows(inner, f"{prefix}{key}.")
+        elif inner is None:
             takes = accepts.words(accepts.schema_of(model, key)) if key != "apiVersion" else schema.API_VERSION
             default = "required" if info.is_required() or key == "apiVersion" else _default(info.default, extra)
             default = "the document's" if prefix == "reload." else default
@@ -130,7 +135,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[str]:
         elif model is schema.Document:
             yield f"| `{key}` | {'a list, see below' if is_list else 'see below'} | | | {info.description} |"
         else:
-            yield from _rows(inner, f"{prefix}{key}.")
+            yield from _rows(inner, f"{prefix}{key}{'[]' if is_list else ''}.")
 
 
 def _default(value: Any, extra: dict[str, Any]) -> str:
@@ -139,12 +144,17 @@ def _default(value: Any, extra: dict[str, Any]) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple):
-        return f"`{', '.join(each.id for each in value)}`" if value else "none"
+        return f"`{', '.join(str(getattr(each, 'id', each)) for each in value)}`" if value else "none"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`" if value != "" else "empty"
 
 
 def _unavailable_lines() -> Iterator[str]:
-    names = {schema.ServerConfig: "server", schema.DeviceConfig: "devices[]", schema.KernelsConfig: "models[].kernels"}
+    names: dict[type[BaseModel], str] = {
+        schema.ServerConfig: "server",
+        KeyConfig: "server.auth.keys[]",
+        schema.DeviceConfig: "devices[]",
+        schema.KernelsConfig: "models[].kernels",
+    }
     yield "\n## Not available yet\n"
     yield "Known to the language and refused with HCF-1017, unless they say what happens anyway.\n"
     yield "| field | what is accepted |\n|---|---|"
@@ -155,7 +165,6 @@ def _unavailable_lines() -> Iterator[str]:
         if field.later:
             later = ", ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in field.later)
             yield f"| `{field.path}` | anything but {later} |"
-    yield "| `server.auth` with keys, `server.admin` on a TCP address | see the fields above |"
     yield "| several devices in `models[].device` | one device |"
     yield "\n## Out of scope\n"
     by_topic: dict[tuple[str, str], list[str]] = {}

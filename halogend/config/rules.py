@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from halogend.config.codes import Code
 from halogend.config.facts import Facts
 from halogend.config.fit import check_facts
+from halogend.config.listener_rules import check_listeners
 from halogend.config.placement import by_device
 from halogend.config.places import ParseResult, Places
 from halogend.config.problems import Problem, in_order
 from halogend.config.schema import Document, ModelConfig
-from halogend.config.values import is_loopback, size_text
+from halogend.config.values import size_text
 
 MOST_TOLD = 200
 _ROUNDING = 1e-9
@@ -42,7 +43,7 @@ def check(parsed: ParseResult, facts: Facts | None = None) -> tuple[Problem, ...
 def contradictions(document: Document, places: Places) -> Iterator[Problem]:
     """What cannot be true at once inside the document."""
     yield from _emptiness(document, places)
-    yield from _listener(document, places)
+    yield from check_listeners(document, places)
     yield from _devices(document, places)
     yield from _names(document, places)
     yield from _aliases(document, places)
@@ -55,14 +56,6 @@ def _emptiness(document: Document, places: Places) -> Iterator[Problem]:
     if not document.models and not document.allow_empty:
         hint = "add a model, or write allow_empty: true if serving nothing is meant"
         yield places.problem(Code.NO_MODELS, "models", "the document holds no model", hint)
-
-
-def _listener(document: Document, places: Places) -> Iterator[Problem]:
-    host = document.server.host
-    if document.server.auth is None and not is_loopback(host):
-        message = f"`host` {host} can be reached from other machines and nobody is asked for a key"
-        hint = "bind 127.0.0.1, or write auth: none to state that open access is meant"
-        yield places.problem(Code.OPEN_LISTENER, "server.host", message, hint)
 
 
 def _devices(document: Document, places: Places) -> Iterator[Problem]:

@@ -12,10 +12,12 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from halogend.config import values
+from halogend.config.access import OPEN, AuthConfig, TlsConfig, stated_auth
 from halogend.config.fields import Apply, FieldDoc, leaf_fields, setting, unindexed
+from halogend.config.section import Section
 
 API_VERSION = "halogen.dev/v1alpha1"
 DEFAULT_MODEL_NAME = "default"
@@ -64,28 +66,40 @@ LATER_STRATEGIES = ("shrink", "rolling")
 DrainTimeout = Annotated[float, Field(ge=0, le=DAY_S)] | Literal["auto"]
 
 
-class Section(BaseModel):
-    """Base of every part of the document."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
-
-
 class ServerConfig(Section):
     """The listeners."""
 
     host: Host = setting("Address the inference listener binds.", LISTENER, default="127.0.0.1")
     port: int = setting("Port of the inference listener.", LISTENER, default=8000, ge=1, le=65535)
+    tls: TlsConfig | None = setting(
+        "TLS of the inference listener. New connections take a changed certificate, open ones keep theirs.",
+        LIVE,
+        default=None,
+        unset="plain HTTP",
+        section=True,
+    )
     admin: AdminAddress | None = setting(
-        "Where the admin listener is: `unix:` and an absolute path.",
+        "Where the admin listener is: `unix:` and an absolute path, or `host:port`, which needs TLS and an API key "
+        "with the scope `admin`.",
         LISTENER,
         default=None,
         unset="/run/halogend/admin.sock, or $XDG_RUNTIME_DIR/halogend/admin.sock for a user who may not write there",
     )
-    auth: Literal["none"] | None = setting(
-        "`none` states that open access is meant; a listener beyond loopback needs it written.",
+    admin_tls: TlsConfig | None = setting(
+        "TLS of an admin listener on TCP, where it has a certificate of its own.",
+        LIVE,
+        default=None,
+        unset="that of `tls`",
+        section=True,
+    )
+    auth: Annotated[AuthConfig | None, BeforeValidator(stated_auth)] = setting(
+        "Who may use the models. `none` states that open access is meant; a listener beyond loopback needs keys or "
+        "that word.",
         LIVE,
         default=None,
         unset="open on loopback, refused beyond it",
+        section=True,
+        word=OPEN,
     )
     ready: Literal["any", "all"] = setting(
         "Whether /readyz wants one model serving or all of them.", LIVE, default="any"

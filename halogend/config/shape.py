@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from halogend.config import schema
+from halogend.config.access import AuthConfig, KeyConfig, TlsConfig
 from halogend.config.codes import Code
-from halogend.config.fields import key_of, nested
+from halogend.config.fields import extra_of, key_of, nested
 from halogend.config.findings import Findings, Slot, kind
 from halogend.config.leaves import leaf
 from halogend.config.nodes import Entry, Mapping, Node, Scalar, Sequence, plain_value
@@ -123,7 +124,7 @@ def _field(entry: Entry, slot: Slot, values: dict[str, Any], into: Findings) -> 
         into.report(Code.NO_VALUE, entry.mark, slot.path, message, hint)
         return
     inner, is_list = nested(slot.info)
-    if inner is None:
+    if inner is None or (isinstance(entry.node, Scalar) and "x-word" in extra_of(slot.info)):
         values.update((entry.key, value) for value in leaf(entry, slot, into))
     elif is_list:
         values[entry.key] = _list_of(entry, inner, slot.path, into)
@@ -171,10 +172,13 @@ def _foreign(entry: Entry, model: type[BaseModel], path: str, known: tuple[str, 
             Code.OUT_OF_SCOPE, entry.mark, path, f"`{entry.key}` asks for {what}, which halogend does not do", advice
         )
     else:
-        hint = _home_of(entry.key, model) or _nearest(entry.key, known, later)
+        is_secret = model is KeyConfig and entry.key in _SECRETS
+        hint = _NO_SECRETS if is_secret else _home_of(entry.key, model) or _nearest(entry.key, known, later)
         into.report(Code.UNKNOWN_KEY, entry.mark, path, f"unknown key {shown(entry.key)}", hint)
 
 
+_SECRETS = frozenset({"key", "value", "secret", "token", "api_key", "env"})
+_NO_SECRETS = "a key never stands in the document: write it into a file of its own, and name that in `file`"
 _HOMES: tuple[tuple[str, type[BaseModel]], ...] = (
     ("under server", schema.ServerConfig),
     ("under reload", schema.ReloadConfig),
@@ -185,6 +189,9 @@ _HOMES: tuple[tuple[str, type[BaseModel]], ...] = (
     ("under sampling of a model", schema.SamplingConfig),
     ("under warmup of a model", schema.WarmupConfig),
     ("at the top level", schema.Document),
+    ("under server.auth", AuthConfig),
+    ("in an entry of keys under server.auth", KeyConfig),
+    ("under server.tls", TlsConfig),
 )
 
 

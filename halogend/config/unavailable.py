@@ -13,12 +13,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from halogend.config import schema
+from halogend.config.access import KeyConfig
 
 OFF = "off"
 
 LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
         schema.ServerConfig: {"metrics_compat": (OFF,)},
+        KeyConfig: {"rpm": (OFF,), "max_concurrent": (OFF,)},
         schema.DeviceConfig: {"cores": ("auto",), "spare": (False, OFF), "thermal": (OFF,)},
         schema.KernelsConfig: {"cache_dir": ()},
         schema.ModelConfig: {

@@ -30,6 +30,8 @@ LONGEST_SHOWN = 60
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[A-Za-z]*)", re.ASCII)
 _DEVICE = re.compile(r"(?P<kind>[a-z][a-z0-9_]*)(?::(?P<index>0|[1-9]\d{0,3}))?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
+_HOST_PORT = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@\s]+)):(?P<port>[1-9]\d{0,4})", re.ASCII)
+MAX_PORT = 65_535
 _SOCKET_PATH_BYTES = 107  # sun_path holds 108 with the closing NUL
 
 
@@ -99,17 +101,32 @@ def device_entries(value: Any) -> Any:
 
 
 def admin_address(value: Any) -> Any:
-    """`unix:/absolute/path`. A TCP address is the parser's business: it is not available yet."""
+    """`unix:/absolute/path` or `host:port`, an IPv6 address in brackets."""
     if not isinstance(value, str):
         return value
     path = value.removeprefix("unix:")
     if not value.startswith("unix:"):
-        raise ValueError(f"must be unix: and an absolute path, found {shown(value)}")
+        if host_and_port(value) is None:
+            raise ValueError(f"must be unix: and an absolute path, or host:port, found {shown(value)}")
+        return value
     if not path.startswith("/"):
         raise ValueError(f"must be an absolute path after unix:, found {shown(path)}")
     if len(path.encode()) > _SOCKET_PATH_BYTES:
         raise ValueError(f"is {len(path.encode())} bytes long; a socket's path may have {_SOCKET_PATH_BYTES}")
     return value
+
+
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """`127.0.0.1:9443`, `[::1]:9443` or `name:9443` -> host without brackets, port; None for anything else."""
+    found = _HOST_PORT.fullmatch(text)
+    if found is None or not 1 <= int(found["port"]) <= MAX_PORT:
+        return None
+    host = found["v6"] or found["host"]
+    try:
+        host_address(host)
+    except ValueError:
+        return None
+    return (host, int(found["port"])) if (":" in host) == bool(found["v6"]) else None
 
 
 def model_name(value: Any) -> Any:

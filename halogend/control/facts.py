@@ -23,6 +23,7 @@ from halogend.config.codes import Code
 from halogend.config.facts import BLOCK_TOKENS, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES
+from halogend.control.access import Access, look
 from halogend.control.load_plan import LoadPlan, plan_load
 from halogend.control.machine import Machine, probe
 from halogend.control.source import read_regular
@@ -62,18 +63,22 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """`facts` for the rules; `models` holds those whose files can be used."""
+    """`facts` for the rules; `models` holds those whose files can be used; `access` what the files of keys
+    and certificates hold."""
 
     facts: Facts
     models: Mapping[str, Resolved]
     machine: Machine
+    access: Access
 
 
 def gather(document: Document, machine: Machine) -> Gathered:
     """Looks at every input of every model once."""
     looked = {model.name: _look(model, machine) for model in document.models}
+    access, files = look(document.server)
     return Gathered(
-        facts=Facts(models={name: facts for name, (facts, _) in looked.items()}, devices=machine.devices),
+        facts=Facts(models={name: facts for name, (facts, _) in looked.items()}, files=files, devices=machine.devices),
+        access=access,
         models={name: resolved for name, (_, resolved) in looked.items() if resolved is not None},
         machine=machine,
     )

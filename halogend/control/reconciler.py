@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 import structlog
 
 from halogend.config.canonical import canonical, revision
 from halogend.config.codes import Code
+from halogend.config.fit import file_problems
 from halogend.config.parse import parse
-from halogend.config.places import ParseResult
+from halogend.config.places import ParseResult, Places
 from halogend.config.problems import Problem
 from halogend.config.rules import check
 from halogend.config.schema import Document, ServerConfig
+from halogend.control.access import Access, changes, look
 from halogend.control.converge import converge, grow
 from halogend.control.facts import gather
 from halogend.control.house import House
+from halogend.control.input_files import Signature
 from halogend.control.machine import Machine
 from halogend.control.plan import ModelPlan, Plan, make_plan
 from halogend.control.receipts import Milestone, ModelAction, ModelRecord, Outcome, Receipt, Receipts
@@ -38,7 +42,7 @@ class Sockets(Protocol):
     """The listeners, as a change sees them. `prepare` binds what is new, `commit` listens there and
     leaves the old; either may refuse, and then everything is as it was."""
 
-    async def prepare(self, server: ServerConfig) -> Problem | None: ...
+    async def prepare(self, server: ServerConfig, access: Access) -> Problem | None: ...
 
     async def commit(self) -> Problem | None: ...
 
@@ -69,6 +73,7 @@ class Accepted:
 class _Ask:
     receipt: Receipt
     seen: Content | None
+    reread: bool = False
 
 
 class Reconciler:
@@ -89,6 +94,8 @@ class Reconciler:
         self.active: Accepted | None = None
         self._sockets = sockets
         self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
+        self._access = Access()
+        self._places = Places()
         self._open: dict[str, Accepted] = {}
         self._accepts = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -100,6 +107,17 @@ class Reconciler:
         receipt = self.receipts.open(trigger, actor)
         self._asks.put_nowait(_Ask(receipt, seen))
         return receipt
+
+    def reread(self, path: Path) -> Receipt:
+        """Takes the accepted document's key and certificate files as they are now: the one at `path` is another.
+        Neither the source nor a model's file is looked at: what is wrong there must not keep an old key in force."""
+        receipt = self.receipts.open("file", f"input {path}")
+        self._asks.put_nowait(_Ask(receipt, None, reread=True))
+        return receipt
+
+    def signatures(self) -> Mapping[Path, Signature]:
+        """The accepted document's key and certificate files, as they were read."""
+        return self._access.signatures
 
     def document(self) -> str:
         """The active document's canonical text; empty before the first."""
@@ -121,12 +139,31 @@ class Reconciler:
         while True:
             ask = await self._asks.get()
             try:
-                await self._accept(ask)
+                await (self._reread(ask.receipt) if ask.reread else self._accept(ask))
             except Exception as error:  # noqa: BLE001  the daemon serves on whatever a document does to us
                 _log.exception("accept_failed", receipt=ask.receipt.id)
                 await self._sockets.discard()
                 problem = Problem(Code.INTERNAL, f"halogend could not work out this document: {error!r}", "report this")
                 self._close(ask.receipt, Outcome.FAILED, (problem,))
+
+    async def _reread(self, receipt: Receipt) -> None:
+        """As accepting, for keys and certificates alone."""
+        accepted = self.accepted
+        if accepted is None:
+            return self._reject(receipt, ())
+        receipt.revision = receipt.previous_revision = accepted.revision
+        server = accepted.document.server
+        access, facts = await asyncio.to_thread(look, server)
+        problems = file_problems(facts, self._places)
+        differs = changes((server, self._access), (server, access))
+        if not problems and differs:
+            problem = await self._sockets.prepare(server, access) or await self._sockets.commit()
+            problems = () if problem is None else (problem,)
+        if problems:
+            await self._sockets.discard()
+            return self._reject(receipt, problems)
+        self._access, receipt.server_changes = access, differs
+        return self._close(receipt, Outcome.APPLIED if differs else Outcome.UNCHANGED, ())
 
     async def _accept(self, ask: _Ask) -> None:
         """Read, parse, look, check, plan, bind: nothing that runs is touched before all are right."""
@@ -149,8 +186,9 @@ class Reconciler:
             receipt.revision = revision(document)
             receipt.previous_revision = None if self.accepted is None else self.accepted.revision
             wanted = make_targets(document, gathered)
-            plan = self._plan(document, wanted)
-            problems = tuple(_placed(problem, parsed) for problem in plan.problems or await self._prepare(document))
+            plan = self._plan(document, wanted, gathered.access)
+            problems = plan.problems or await self._prepare(document, gathered.access)
+            problems = tuple(_placed(problem, parsed) for problem in problems)
             if problems:
                 await self._sockets.discard()
                 return self._reject(receipt, problems)
@@ -158,13 +196,17 @@ class Reconciler:
             if problems:
                 return self._reject(receipt, problems)
             # Planned again: while listeners were changed, a model may have come, failed or died.
-            plan = self._plan(document, wanted)
+            plan = self._plan(document, wanted, gathered.access)
         self._accepts += 1
+        self._access, self._places = gathered.access, parsed.places
         self._apply(receipt, Accepted(document, receipt.revision, self._accepts), plan)
         return None
 
-    def _plan(self, document: Document, wanted: Mapping[str, Target]) -> Plan:
-        return make_plan(self._goals(), wanted, (self._server(), document.server))
+    def _plan(self, document: Document, wanted: Mapping[str, Target], access: Access) -> Plan:
+        old = self._server()
+        plan = make_plan(self._goals(), wanted, (old, document.server))
+        differs = () if old is None else changes((old, self._access), (document.server, access))
+        return replace(plan, server_changes=(*plan.server_changes, *differs))
 
     def _content(self, seen: Content | None) -> Content:
         """What the source holds now: a later edit wins over what a watch saw before. Raises SourceError."""
@@ -176,8 +218,8 @@ class Reconciler:
             return seen
         return seen if seen is not None and not now.data.strip() else now
 
-    async def _prepare(self, document: Document) -> tuple[Problem, ...]:
-        problem = await self._sockets.prepare(document.server)
+    async def _prepare(self, document: Document, access: Access) -> tuple[Problem, ...]:
+        problem = await self._sockets.prepare(document.server, access)
         return () if problem is None else (problem,)
 
     async def _commit(self) -> tuple[Problem, ...]:

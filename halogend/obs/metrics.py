@@ -6,7 +6,7 @@ Nothing here waits or asks: a scrape renders what was told last. Every series of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -44,6 +44,10 @@ METRICS = (
     MetricRow("config_last_reload_successful", "gauge", "1 when the last change was applied or changed nothing."),
     MetricRow("config_last_reload_success_timestamp_seconds", "gauge", "When a change was last applied or unchanged."),
     MetricRow("config_info", "gauge", "Always 1; the active document's revision is in the label.", ("revision",)),
+    MetricRow("access_refused", "counter", "Requests without a key that opens the listener.", ("scope", "reason")),
+    MetricRow(
+        "tls_certificate_expiry_timestamp_seconds", "gauge", "When a listener's certificate ends.", ("listener",)
+    ),
     MetricRow("reloads", "counter", "Changes that ended.", ("outcome", "trigger")),
     MetricRow("reload_phase_seconds", "histogram", "How long a phase of a change took.", ("phase",), _PHASE_S),
     MetricRow("generation_state", "gauge", "1 for the state a generation is in.", (*_GENERATION, "state")),
@@ -189,6 +193,18 @@ class Metrics:
                 self._drop(row.name, (model,))
         self._counted = {key: value for key, value in self._counted.items() if key[0] != model}
         self._forgotten.add(model)
+
+    # --- access -------------------------------------------------------------------------------
+
+    def access_refused(self, scope: str, reason: str) -> None:
+        """`reason` is the error's code."""
+        self._add("access_refused", (scope, reason), 1)
+
+    def certificates(self, not_after: Mapping[str, float]) -> None:
+        """Epoch seconds by listener; those that are not named have none."""
+        self._drop("tls_certificate_expiry_timestamp_seconds", ())
+        for listener, at in not_after.items():
+            self._set("tls_certificate_expiry_timestamp_seconds", (listener,), at)
 
     # --- output -------------------------------------------------------------------------------
 

@@ -108,6 +108,10 @@ def one(path: str, value: Any) -> dict[str, Any]:
     """The least document with this leaf set."""
     model: dict[str, Any] = {"name": "chat", "model": "/m/a.gguf"}
     whole: dict[str, Any] = {"apiVersion": "halogen.dev/v1alpha1", "devices": [{"id": "cpu:0"}], "models": [model]}
+    if path.startswith("server.") and path.count(".") > 1:  # inside a section that may be absent
+        files = {"cert": "/c", "key": "/k"}
+        auth = {"keys": [{"name": "a", "file": "/f"}]}
+        whole["server"] = {"auth": auth, "tls": dict(files), "admin_tls": dict(files)}
     *around, key = path.split(".")
     section: Any = whole
     for step in around:
@@ -132,15 +136,15 @@ def test_rules_never_raise(plain: dict[str, Any]) -> None:
     assert all(problem.line is not None for problem in check(result))
 
 
+SECTIONS = {"server.auth", "server.tls", "server.admin_tls"}  # both a field and what is inside it
 SINGLE_VALUED = {
     "apiVersion",
-    "server.auth",
     "reload.atomic",
     "models[].engine_version",
     "models[].exec_mode",
     "models[].load.verify",
 }
-SEVERAL = [field for field in fields() if field.path not in SINGLE_VALUED]
+SEVERAL = [field for field in fields() if field.path not in SINGLE_VALUED | SECTIONS]
 
 
 @pytest.mark.parametrize("field", SEVERAL, ids=lambda field: field.path)
@@ -153,11 +157,26 @@ def test_a_changed_field_is_seen_under_its_own_path_and_class(field: Any, data: 
         ("devices[].", old.devices[0], new.devices[0]),
         ("models[].", old.models[0], new.models[0]),
     ]
+    if field.path.startswith("server.auth.keys[]."):
+        pairs.append(("server.auth.keys[].", *(each.server.auth.keys[0] for each in (old, new))))
     seen = {prefix + change.path: change for prefix, a, b in pairs for change in changed_fields(a, b)}
     inherited = {field.path, f"models[].{field.path}"} if field.path.startswith("reload.") else {field.path}
     assert set(seen) == (set() if canonical(old) == canonical(new) else inherited)
     for change in seen.values():
         assert change.apply is field.apply is apply_class(field.path.replace("[]", "[0]"))
+
+
+@pytest.mark.parametrize("field", [each for each in fields() if each.path in SECTIONS], ids=lambda field: field.path)
+@given(data=st.data())
+@settings(max_examples=25)
+def test_a_section_that_comes_or_goes_is_seen_as_one(field: Any, data: st.DataObject) -> None:
+    without, with_it = (
+        parsed(HEAD + "allow_empty: true\n"),
+        parsed(dumped(one(field.path, data.draw(values_of(field))))),
+    )
+    for old, new in ((without, with_it), (with_it, without)):
+        (change,) = changed_fields(old.server, new.server, "server")
+        assert (change.path, change.apply) == (field.path, field.apply)
 
 
 @pytest.mark.parametrize("path", sorted(SINGLE_VALUED))

@@ -53,6 +53,8 @@ def test_every_row_can_be_written_and_is_scraped(metrics: Metrics) -> None:
     metrics.reload_phase("load", 2.0)
     metrics.active_revision("abc")
     metrics.memory("cpu:0", "weights", 7)
+    metrics.access_refused("infer", "invalid_api_key")
+    metrics.certificates({"admin": 9.0})
     names = {name for name, _ in scrape(metrics)}
     for row in METRICS:
         suffix = {"counter": "_total", "gauge": "", "histogram": "_count"}[row.kind]

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from halogend.config import accepts, schema
+from halogend.config.access import AuthConfig, KeyConfig, TlsConfig
 from halogend.config.fields import FieldDoc
 from halogend.config.parse import parse
 from halogend.config.places import ParseResult
@@ -18,6 +19,10 @@ MODEL = "models:\n  - name: chat\n    model: /m/a.gguf\n"
 _OWNERS = {
     "": schema.Document,
     "server": schema.ServerConfig,
+    "server.tls": TlsConfig,
+    "server.admin_tls": TlsConfig,
+    "server.auth": AuthConfig,
+    "server.auth.keys[]": KeyConfig,
     "devices[]": schema.DeviceConfig,
     "reload": schema.ReloadConfig,
     "models[]": schema.ModelConfig,
@@ -27,16 +32,27 @@ _OWNERS = {
     "models[].warmup": schema.WarmupConfig,
     "models[].reload": schema.ModelReloadConfig,
 }
+_INSIDE = ("server.auth.", "server.tls.", "server.admin_tls.")  # drawn with their sections
 _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20)
 _PATHS = _TEXT.map(lambda text: f"/{text}")
 _NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,12}\Z")
 _DEVICES = st.sampled_from(["cpu", "cpu:0", "cuda:1", "ai_max_395", "rocm:12"])
 _ENTRIES = st.fixed_dictionaries({"id": _DEVICES}, optional={"weight": st.floats(0.5, 9)})
+_FILES = _PATHS.map(lambda path: path.replace("${", "$${"))
+_KEYS = st.lists(st.fixed_dictionaries({"name": _NAMES, "file": _FILES}), min_size=1, max_size=2)
 _SIZES = st.sampled_from([1, 4096, "1KiB", "1.5GiB", "3 MiB", "2TiB"])
 _SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "apiVersion": st.just(schema.API_VERSION),
     "server.host": st.sampled_from(["127.0.0.1", "::1", "192.0.2.1", "localhost", "a-b.example"]),
-    "server.admin": st.sampled_from(["unix:/run/a.sock", "unix:/tmp/b c.sock", "unix:/é"]),
+    "server.admin": st.sampled_from(
+        ["unix:/run/a.sock", "unix:/tmp/b c.sock", "unix:/é", "127.0.0.1:1", "[::1]:65535"]
+    ),
+    "server.auth": st.just("none") | st.fixed_dictionaries({"keys": _KEYS}, optional={"overlap_s": st.floats(0, 9)}),
+    "server.auth.keys[].name": _NAMES,
+    "server.auth.keys[].scopes": st.lists(st.sampled_from(["infer", "admin"]), min_size=1, max_size=2),
+    **{f"server.{section}": st.fixed_dictionaries({"cert": _FILES, "key": _FILES}) for section in ("tls", "admin_tls")},
+    **{f"server.{path}": _FILES for path in ("tls.cert", "tls.key", "admin_tls.cert", "admin_tls.key")},
+    "server.auth.keys[].file": _FILES,
     "devices[].id": _DEVICES,
     "devices[].memory": _SIZES,
     "devices[].reserve": _SIZES,
@@ -90,6 +106,8 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     models = [{} for _ in range(draw(st.integers(0, 3)))]
     devices = [{} for _ in range(draw(st.integers(0, 2)))]
     for field in schema.fields():
+        if field.path.startswith(_INSIDE):
+            continue
         for root in {"models[]": models, "devices[]": devices}.get(field.path.split(".")[0], [whole]):
             if field.required or field.path == "apiVersion" or draw(st.booleans()):
                 steps = field.path.split(".")

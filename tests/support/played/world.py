@@ -21,6 +21,7 @@ from support.played.stage import PATIENCE_S, Stage
 from halogend.config.facts import DeviceFacts
 from halogend.config.problems import Problem
 from halogend.config.schema import ServerConfig
+from halogend.control.access import Access
 from halogend.control.answer import Answer
 from halogend.control.cores import Cores
 from halogend.control.house import House
@@ -65,7 +66,7 @@ class PlayedSockets:
         self.may_commit = asyncio.Event()
         self.may_commit.set()
 
-    async def prepare(self, server: ServerConfig) -> Problem | None:
+    async def prepare(self, server: ServerConfig, access: Access) -> Problem | None:
         if self.refuse_prepare is None:
             self.bound = server
         return self.refuse_prepare

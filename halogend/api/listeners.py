@@ -1,0 +1,243 @@
+"""The listeners of a document: what a change binds, serves, secures and leaves, in one transaction.
+
+New addresses are bound before anything is touched and served when the change is accepted; the old
+listener stops accepting then, and what runs on it goes on. Keys and certificates change under open
+connections: requests that run are not asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from starlette.types import ASGIApp
+
+from halogend.api.activation import NONE, Activation
+from halogend.api.addresses import Address, ListenError, TcpAddress, UnixAddress
+from halogend.api.auth import Guard
+from halogend.api.listener import Doors, Listener
+from halogend.config.problems import Problem
+from halogend.config.schema import ServerConfig
+from halogend.config.values import host_and_port
+from halogend.control.access import Access
+from halogend.control.certificates import Certificate
+from halogend.control.keys import Keyring
+from halogend.obs.metrics import Metrics
+
+_log = structlog.get_logger()
+_OLD_LISTENER_S = 900.0
+_LOOK_EVERY_S = 5.0
+_FIELDS = {"inference": "server.port", "admin": "server.admin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Applications:
+    """Make an ASGI application for a new listener."""
+
+    inference: Callable[[], ASGIApp]
+    admin: Callable[[], ASGIApp]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a prepared change wants; `bound` holds the listeners that are new."""
+
+    addresses: dict[str, Address]
+    access: Access
+    bound: dict[str, Listener]
+
+    def certificate(self, name: str) -> Certificate | None:
+        return self.access.tls if name == "inference" else self.access.admin_tls
+
+    def context(self, name: str) -> ssl.SSLContext | None:
+        found = self.certificate(name)
+        return None if found is None else found.context
+
+
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """What serves now, by name."""
+
+    listeners: dict[str, Listener] = field(default_factory=dict)
+    addresses: dict[str, Address] = field(default_factory=dict)
+    certificates: dict[str, Certificate | None] = field(default_factory=dict)
+
+
+class Listeners:
+    """Single writer: the reconciler, through `prepare`, `commit` and `discard`. Where a service manager
+    holds the inference listener's sockets, those are used, and no address but theirs can be had."""
+
+    def __init__(self, make: Applications, metrics: Metrics, default_admin: str, activation: Activation = NONE) -> None:
+        self._make = make
+        self._metrics = metrics
+        self._default_admin = default_admin
+        self._activation = activation
+        self._serving = _Serving()
+        self._wish: _Wish | None = None
+        self._keyring = Keyring()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    # --- a change -------------------------------------------------------------------------------
+
+    async def prepare(self, server: ServerConfig, access: Access) -> Problem | None:
+        """Binds every address that is new. The problem says which cannot be had."""
+        addresses: dict[str, Address] = {
+            "inference": TcpAddress(server.host, server.port),
+            "admin": _admin_address(server.admin or self._default_admin),
+        }
+        self._wish = _Wish(addresses, access, {})
+        for name, address in addresses.items():
+            if address == self._serving.addresses.get(name):
+                continue
+            listener = Listener(self._application(name, address), address)
+            try:
+                self._take(name, listener)
+            except ListenError as error:
+                return Problem(error.code, error.message, self._own_port_hint(name, address), path=_FIELDS[name])
+            self._wish.bound[name] = listener
+        return None
+
+    async def commit(self) -> Problem | None:
+        """Keys first, so that no new listener is open for a moment; a wish for open access last."""
+        wish, before = self._wish, self._keyring
+        if wish is None:
+            return None
+        after = before.followed_by(wish.access.keys, wish.access.overlap_s, time.monotonic())
+        if not after.is_open:
+            self._keyring = after
+        try:
+            await self._serve(wish)
+        except ListenError as error:  # another program began to listen since it was bound
+            self._keyring = before
+            await self.discard()
+            return Problem(error.code, error.message, path="server.port")
+        old = self._serving
+        self._serving = _Serving(
+            {**old.listeners, **wish.bound},
+            wish.addresses,
+            {name: wish.certificate(name) for name in wish.addresses},
+        )
+        for name in wish.bound:
+            if name in old.listeners:
+                self._leave(old.listeners[name])
+        self._keyring = after
+        self._wish = None
+        self._tell()
+        return None
+
+    async def discard(self) -> None:
+        wish, self._wish = self._wish, None
+        for listener in [] if wish is None else wish.bound.values():
+            await listener.close(0)
+
+    async def _serve(self, wish: _Wish) -> None:
+        """The new ones, and the certificates of those that stay; all of it or nothing. Raises ListenError."""
+        secured: list[tuple[Listener, Doors]] = []
+        try:
+            for name, listener in self._serving.listeners.items():
+                if name not in wish.bound and wish.certificate(name) != self._serving.certificates.get(name):
+                    secured.append((listener, await listener.open(wish.context(name))))
+            for name, listener in wish.bound.items():
+                await listener.serve(wish.context(name))
+        except ListenError:
+            for _, doors in secured:
+                doors.close()
+            raise
+        for listener, doors in secured:
+            listener.take(doors)
+
+    def _leave(self, old: Listener) -> None:
+        """What runs on it goes on."""
+        old.stop_accepting()
+        task = asyncio.create_task(old.close(_OLD_LISTENER_S))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _application(self, name: str, address: Address) -> ASGIApp:
+        """A unix socket's guard is its file mode."""
+        if name == "inference":
+            return Guard(self._make.inference(), self._keys, "infer", self._metrics)
+        if isinstance(address, TcpAddress):
+            return Guard(self._make.admin(), self._keys, "admin", self._metrics)
+        return self._make.admin()
+
+    def _keys(self) -> Keyring:
+        return self._keyring
+
+    def _take(self, name: str, listener: Listener) -> None:
+        """Gets hold of its sockets. Raises ListenError."""
+        address = listener.address
+        if name == "inference" and self._activation and isinstance(address, TcpAddress):
+            listener.adopt(self._activation.at(address))
+        else:
+            listener.bind()
+
+    def _own_port_hint(self, name: str, new: Address) -> str:
+        """The kernel refuses 0.0.0.0:P beside our own 127.0.0.1:P."""
+        old = self._serving.addresses.get(name)
+        if isinstance(old, TcpAddress) and isinstance(new, TcpAddress) and old.port == new.port:
+            return f"halogend itself listens on {old}: take another port in this edit, or restart the daemon"
+        return ""
+
+    # --- for people -----------------------------------------------------------------------------
+
+    def view(self) -> dict[str, Any]:
+        """JSON-ready: where it listens, which keys count, until when certificates are valid."""
+        wall, now = time.time(), time.monotonic()
+        return {
+            "listeners": {
+                name: {"address": str(address), "tls": None if found is None else found.view(wall)}
+                for name, address in self._serving.addresses.items()
+                for found in (self._serving.certificates.get(name),)
+            },
+            "auth": "open" if self._keyring.is_open else "keys",
+            "keys": self._keyring.view(now),
+        }
+
+    def _tell(self) -> None:
+        found = {name: each.not_after for name, each in self._serving.certificates.items() if each is not None}
+        self._metrics.certificates(found)
+
+    # --- while it runs, and at the end ----------------------------------------------------------
+
+    async def keep(self) -> None:
+        """Puts the admin socket back where it was when somebody removed its file."""
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            old = self._serving.listeners.get("admin")
+            if old is None or old.is_in_place:
+                continue
+            address = self._serving.addresses["admin"]
+            listener = Listener(self._application("admin", address), address)
+            try:
+                listener.bind()
+                await listener.serve()
+            except ListenError as error:
+                _log.error("admin_socket_lost", address=str(address), error=error.message)
+                continue
+            _log.warning("admin_socket_put_back", address=str(address))
+            self._serving = replace(self._serving, listeners={**self._serving.listeners, "admin": listener})
+            self._leave(old)
+
+    def stop_accepting(self) -> None:
+        """The admin listener goes on: whoever waits for an answer about the end gets it."""
+        if "inference" in self._serving.listeners:
+            self._serving.listeners["inference"].stop_accepting()
+
+    async def close(self, deadline_s: float) -> None:
+        await self.discard()
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*(listener.close(deadline_s) for listener in self._serving.listeners.values()))
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def _admin_address(text: str) -> Address:
+    found = host_and_port(text)
+    return UnixAddress(Path(text.removeprefix("unix:"))) if found is None else TcpAddress(*found)
