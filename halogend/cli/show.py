@@ -20,7 +20,7 @@ def receipt_lines(receipt: dict[str, Any]) -> list[str]:
     outcome = receipt["outcome"] or "in progress"
     lines = [f"{receipt['id']}: {outcome}  (trigger {receipt['trigger']}, by {receipt['actor']})"]
     lines.append(f"  revision {_short(receipt['previous_revision'])} -> {_short(receipt['revision'])}")
-    lines += [f"  {_problem(problem)}" for problem in receipt["problems"]]
+    lines += [f"  {problem_line(problem)}" for problem in receipt["problems"]]
     lines += [f"  {_change(change)}" for change in receipt["server_changes"]]
     for model in receipt["models"]:
         lines += _model(model)
@@ -79,7 +79,7 @@ def _change(change: dict[str, Any]) -> str:
     return f"{change['field']}: {change['old']} -> {change['new']}  ({change['class']})"
 
 
-def _problem(problem: dict[str, Any]) -> str:
+def problem_line(problem: dict[str, Any]) -> str:
     place = ":".join(str(problem[key]) for key in ("file", "line", "column") if problem[key])
     text = f"{place}: {problem['code']}: {problem['message']}" if place else f"{problem['code']}: {problem['message']}"
     return f"{text} ({problem['hint']})" if problem["hint"] else text

@@ -95,8 +95,11 @@ async def _update(unit: Unit, target: Target, house: House, record: ModelRecord 
         await serving.prepare(text, engine)
         serving.commit(text, engine)
         house.router.set_settings(unit.name, target.settings)
-        house.enter(serving, replace(target.holding, kv_bytes=kv_bytes))
+        before, now = house.ledger.holding(name), replace(target.holding, kv_bytes=kv_bytes)
+        house.enter(serving, now)
         unit.active = target
+        if before is not None and now.total_bytes < before.total_bytes:
+            house.tell_of_room(besides=unit)
 
 
 async def grow(unit: Unit, house: House) -> None:

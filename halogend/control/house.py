@@ -45,18 +45,19 @@ class House:
         return any(pulse.silent_s(now) < SPEAKING_S for pulse in pulses)
 
     def grant(self, target: Target, besides: str = "") -> int:
-        """KV bytes this target's pool may have now: what the others leave, up to the target and
-        never under the floor. `besides` is the ledger's name of the generation that asks."""
-        holding = target.holding
-        taken = self.ledger.taken_bytes(holding.device, (besides,))
-        left = target.budget_bytes - taken - holding.weights_bytes - holding.working_bytes
-        return max(target.floor_bytes, min(holding.kv_bytes, left))
+        """KV bytes this target's pool may have now. `besides` is the ledger's name of the generation
+        that asks."""
+        return target.granted_beside(self.ledger.taken_bytes(target.holding.device, (besides,)))
 
     def fits(self, target: Target) -> bool:
         """Is there room for its weights, working memory and the least pool?"""
-        holding = target.holding
-        needs = holding.weights_bytes + holding.working_bytes + target.floor_bytes
-        return self.ledger.taken_bytes(holding.device) + needs <= target.budget_bytes
+        return target.fits_beside(self.ledger.taken_bytes(target.holding.device))
+
+    def tell_of_room(self, besides: Unit | None = None) -> None:
+        """Memory came free: every other pool looks whether it may grow."""
+        for unit in self.units.values():
+            if unit is not besides:
+                unit.poke()
 
     def any_draining(self) -> bool:
         """Is a generation on its way out, so that memory will come free?"""

@@ -46,6 +46,10 @@ class Ledger:
     def holding(self, generation: str) -> Holding | None:
         return self._held.get(generation)
 
+    def held(self) -> dict[str, Holding]:
+        """Everything that is held now, oldest entry first."""
+        return dict(self._held)
+
     def taken_bytes(self, device: str, besides: Iterable[str] = ()) -> int:
         left_out = set(besides)
         return sum(h.total_bytes for name, h in self._held.items() if h.device == device and name not in left_out)

@@ -10,7 +10,7 @@ import asyncio
 import enum
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,12 +70,14 @@ class ModelRecord:
 
 @dataclass
 class Receipt:
-    """`trigger`: start, file, signal or api. `actor`: who asked, as far as that is known."""
+    """`trigger`: start, file, signal, api, rollback or resume. `actor`: who asked, as far as that is
+    known. `source`: where the document came from, a file or a kept receipt."""
 
     id: str
     trigger: str
     actor: str
     asked_at: float
+    source: str = ""
     revision: str | None = None
     previous_revision: str | None = None
     outcome: Outcome | None = None
@@ -98,6 +100,11 @@ class Receipt:
     async def wait(self, milestone: Milestone) -> None:
         await self._reached[milestone].wait()
 
+    def end_waits(self) -> None:
+        """Nothing more will come of it: nobody waits for a milestone that was never reached."""
+        for event in self._reached.values():
+            event.set()
+
     def view(self) -> dict[str, Any]:
         """JSON-ready; the shape that HTTP, the command line and the log share."""
         return {
@@ -105,6 +112,7 @@ class Receipt:
             "outcome": self.outcome,
             "trigger": self.trigger,
             "actor": self.actor,
+            "source": self.source,
             "revision": self.revision,
             "previous_revision": self.previous_revision,
             "asked_at": self.asked_at,
@@ -130,16 +138,28 @@ class Receipt:
 
 
 class Receipts:
-    """The bounded history, newest last. Single writer: the reconciler."""
+    """The bounded history, newest last. Single writer: the reconciler.
 
-    def __init__(self, keep: int = 200, clock: Callable[[], float] = time.time) -> None:
+    `earlier` are those of the runs before, oldest first: ids go on counting from them, and from `last`.
+    `dropped` is told the id of each one that goes.
+    """
+
+    def __init__(
+        self,
+        keep: int = 200,
+        clock: Callable[[], float] = time.time,
+        earlier: Iterable[Receipt] = (),
+        last: int = 0,
+        dropped: Callable[[str], None] | None = None,
+    ) -> None:
         self._keep = keep
         self._clock = clock
-        self._next = 1
-        self._held: OrderedDict[str, Receipt] = OrderedDict()
+        self._held = OrderedDict((receipt.id, receipt) for receipt in earlier)
+        self._next = 1 + max([last, *(number_of(each) for each in self._held)])
+        self._dropped = dropped
 
-    def open(self, trigger: str, actor: str) -> Receipt:
-        receipt = Receipt(id=f"r{self._next}", trigger=trigger, actor=actor, asked_at=self._clock())
+    def open(self, trigger: str, actor: str, source: str = "") -> Receipt:
+        receipt = Receipt(id=f"r{self._next}", trigger=trigger, actor=actor, asked_at=self._clock(), source=source)
         self._next += 1
         self._held[receipt.id] = receipt
         self._drop_oldest_closed()
@@ -155,3 +175,11 @@ class Receipts:
         surplus = len(self._held) - self._keep
         for receipt in [r for r in self._held.values() if r.has(Milestone.CLOSED)][: max(0, surplus)]:
             del self._held[receipt.id]
+            if self._dropped is not None:
+                self._dropped(receipt.id)
+
+
+def number_of(receipt_id: str) -> int:
+    """`r12` -> 12; 0 for what is no receipt's id."""
+    digits = receipt_id.removeprefix("r")
+    return int(digits) if receipt_id.startswith("r") and digits.isdecimal() and digits.isascii() else 0

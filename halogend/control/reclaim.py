@@ -25,8 +25,7 @@ async def reclaim(unit: Unit, old: Generation, house: House, record: ModelRecord
     finally:
         unit.draining.remove(old)
     house.router.forget_old_names(unit.name)
-    for each in house.units.values():
-        each.poke()
+    house.tell_of_room()
     _log.info("generation_reclaimed", model=unit.name, generation=old.number, returned_bytes=old.measured_bytes)
 
 

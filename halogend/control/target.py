@@ -47,6 +47,18 @@ class Target:
     def replaces(self) -> bool:
         return self.config.reload.strategy == "replace"
 
+    def fits_beside(self, taken_bytes: int) -> bool:
+        """Is there room for its weights, working memory and the least pool where `taken_bytes` are held?"""
+        holding = self.holding
+        return taken_bytes + holding.weights_bytes + holding.working_bytes + self.floor_bytes <= self.budget_bytes
+
+    def granted_beside(self, taken_bytes: int) -> int:
+        """KV bytes its pool may have beside `taken_bytes` of others: what they leave, up to the target
+        and never under the floor."""
+        holding = self.holding
+        left = self.budget_bytes - taken_bytes - holding.weights_bytes - holding.working_bytes
+        return max(self.floor_bytes, min(holding.kv_bytes, left))
+
     def same_generation(self, other: Target) -> bool:
         """Would the same loaded generation serve both? Then the way between them is live."""
         fields = changed_fields(self.config, other.config)

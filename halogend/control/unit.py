@@ -90,6 +90,13 @@ class Unit:
         return self.active if change is None else change.target
 
     @property
+    def coming(self) -> Target | None:
+        """What the load that runs is for."""
+        if self.loading is None:
+            return None
+        return self.active if self._current is None else self._current.target
+
+    @property
     def open_change(self) -> Change | None:
         """The newest change that is not closed."""
         return next((each for each in (self._pending, self._current, self._last) if _is_open(each)), None)

@@ -1,0 +1,234 @@
+"""What a change will take of each device: bytes now, at the most on the way, and after.
+
+Pure: plays the order in which `converge` enters bytes into the ledger and takes them out, with every
+old generation kept as long as nothing needs its memory. With short drains it is less, never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from halogend.control.ledger import Holding
+from halogend.control.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What there is of one model; `serving`, `loading` and `draining` are names in the ledger.
+    `active` is what serves, `coming` what loads; `reserve_bytes` the most the serving pool can grow to."""
+
+    active: Target | None = None
+    serving: str | None = None
+    reserve_bytes: int = 0
+    coming: Target | None = None
+    loading: str | None = None
+    draining: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Bytes of one device that generations hold."""
+
+    weights_bytes: int = 0
+    working_bytes: int = 0
+    kv_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weights_bytes + self.working_bytes + self.kv_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceForecast:
+    """`during` is the model whose load brings the peak; None where now or after is the most."""
+
+    device: str
+    now: Use
+    peak: Use
+    after: Use
+    during: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """`starts`: what each load takes as it begins; `after`: what each model holds in the end. Both by
+    model."""
+
+    devices: tuple[DeviceForecast, ...]
+    starts: Mapping[str, Holding]
+    after: Mapping[str, Holding]
+
+
+def forecast(held: Mapping[str, Holding], present: Mapping[str, Present], wanted: Mapping[str, Target]) -> Forecast:
+    """`held` is the ledger as it stands; `present` and `wanted` are by model, in the order of a document."""
+    course = _Course(dict(held), {name: _Model(each) for name, each in present.items()}, wanted)
+    course.run()
+    devices = sorted({each.device for each in (*held.values(), *(t.holding for t in wanted.values()))})
+    return Forecast(
+        devices=tuple(course.device(device, held) for device in devices),
+        starts=course.starts,
+        after={name: course.held[model.serving] for name, model in course.models.items() if model.serving},
+    )
+
+
+@dataclass
+class _Model:
+    """What is played of one model; begins as what there is."""
+
+    was: Present
+    serving: str | None = field(init=False)
+    active: Target | None = field(init=False)
+    reserve_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.serving, self.active, self.reserve_bytes = self.was.serving, self.was.active, self.was.reserve_bytes
+
+    def serves(self, target: Target) -> bool:
+        return self.serving is not None and self.active is not None and self.active.same_generation(target)
+
+    def comes(self, target: Target) -> bool:
+        """Is the load that runs one for this target?"""
+        return self.was.coming is not None and self.was.coming.same_generation(target)
+
+
+class _Course:
+    """The ledger as it goes on. `leaving` are generations on their way out, oldest first, with their
+    model."""
+
+    def __init__(self, held: dict[str, Holding], models: dict[str, _Model], wanted: Mapping[str, Target]) -> None:
+        self.held = held
+        self.models = models
+        self.starts: dict[str, Holding] = {}
+        self._wanted = wanted
+        self._leaving = [(each, name) for name, model in models.items() for each in model.was.draining]
+        self._peaks: dict[str, tuple[Use, str | None]] = {}
+
+    def run(self) -> None:
+        """In converge's order: what is not wanted goes first; then one load after the other."""
+        for name in self._wanted:
+            self.models.setdefault(name, _Model(Present()))
+        to_load = {name: target for name, target in self._wanted.items() if not self.models[name].serves(target)}
+        coming = [name for name, target in to_load.items() if self.models[name].comes(target)]
+        for name, model in self.models.items():
+            if model.was.loading is not None and name not in coming:
+                self.held.pop(model.was.loading, None)
+        order = [*coming, *(name for name in to_load if name not in coming)]
+        # A load that fits at once begins before another model has given anything back.
+        begun = order[:1] if order and not coming and self._may_begin(order[0]) else []
+        for name in begun:
+            self._begin(name)
+        self._update_and_withdraw(to_load)
+        for name in order:
+            if name in coming:
+                self._follow(name, str(self.models[name].was.loading), to_load[name])
+                continue
+            if name not in begun:
+                self._make_room(name)
+                self._begin(name)
+            self._follow(name, _newcomer(name), to_load[name])
+        while self._leaving:
+            self._reclaim(0)
+
+    def device(self, device: str, before: Mapping[str, Holding]) -> DeviceForecast:
+        now, after = _use(before, device), _use(self.held, device)
+        peak, during = self._peaks.get(device, (Use(), None))
+        for each in (now, after):
+            if each.total_bytes >= peak.total_bytes:
+                peak, during = each, None
+        return DeviceForecast(device, now, peak, after, during)
+
+    # --- steps ----------------------------------------------------------------------------------------
+
+    def _may_begin(self, name: str) -> bool:
+        """Without waiting for anything: beside an old generation that need not go first."""
+        target, model = self._wanted[name], self.models[name]
+        is_held_up = model.serving is not None and (target.replaces or bool(model.was.draining))
+        return not is_held_up and target.fits_beside(self._taken(target))
+
+    def _update_and_withdraw(self, to_load: Mapping[str, Target]) -> None:
+        for name, model in self.models.items():
+            if name not in self._wanted:
+                self._leave(name)
+            elif name not in to_load:
+                model.active = self._wanted[name]
+                self._resize(name)
+
+    def _make_room(self, name: str) -> None:
+        """As converge waits: for its own old ones, then for whatever is on its way out."""
+        target, model = self._wanted[name], self.models[name]
+        if model.serving is not None:
+            while (own := self._first_leaving(name)) is not None:
+                self._reclaim(own)
+            if target.replaces:
+                self._leave(name)
+                self._reclaim(len(self._leaving) - 1)
+        while self._leaving and not target.fits_beside(self._taken(target)):
+            self._reclaim(0)
+
+    def _begin(self, name: str) -> None:
+        target = self._wanted[name]
+        holding = replace(target.holding, kv_bytes=target.granted_beside(self._taken(target)))
+        self.starts[name] = self.held[_newcomer(name)] = holding
+        self._look(name)
+
+    def _follow(self, name: str, newcomer: str, target: Target) -> None:
+        """The switch: the newcomer serves, what served is on its way out."""
+        self._leave(name)
+        model = self.models[name]
+        model.serving, model.active = newcomer, target
+        model.reserve_bytes = target.spec.engine.pool_reserve_bytes
+        self._resize_all()
+
+    def _leave(self, name: str) -> None:
+        model = self.models[name]
+        if model.serving is not None:
+            self._leaving.append((model.serving, name))
+            model.serving = None
+
+    def _reclaim(self, index: int) -> None:
+        """Its bytes are back, and every pool takes what it may."""
+        self.held.pop(self._leaving.pop(index)[0], None)
+        self._resize_all()
+
+    def _resize_all(self) -> None:
+        for name in self.models:
+            self._resize(name)
+
+    def _resize(self, name: str) -> None:
+        model = self.models[name]
+        if model.serving is None or model.active is None:
+            return
+        target = model.active
+        kv_bytes = min(target.granted_beside(self._taken(target, model.serving)), model.reserve_bytes)
+        self.held[model.serving] = replace(target.holding, kv_bytes=kv_bytes)
+        self._look(None)
+
+    def _first_leaving(self, name: str) -> int | None:
+        return next((index for index, each in enumerate(self._leaving) if each[1] == name), None)
+
+    # --- bytes ----------------------------------------------------------------------------------------
+
+    def _taken(self, target: Target, besides: str = "") -> int:
+        device = target.holding.device
+        return sum(h.total_bytes for name, h in self.held.items() if h.device == device and name != besides)
+
+    def _look(self, during: str | None) -> None:
+        for device in {each.device for each in self.held.values()}:
+            use = _use(self.held, device)
+            if device not in self._peaks or use.total_bytes > self._peaks[device][0].total_bytes:
+                self._peaks[device] = (use, during)
+
+
+def _newcomer(name: str) -> str:
+    """No generation has this number."""
+    return f"{name}#new"
+
+
+def _use(held: Mapping[str, Holding], device: str) -> Use:
+    there = [each for each in held.values() if each.device == device]
+    return Use(
+        sum(each.weights_bytes for each in there),
+        sum(each.working_bytes for each in there),
+        sum(each.kv_bytes for each in there),
+    )
