@@ -32,6 +32,7 @@ from halogend.checkpoint.quantisation import describe, encode
 from halogend.checkpoint.safetensors import read_shards
 from halogend.checkpoint.stored import Weight
 from halogend.checkpoint.tensor_table import TensorInfo
+from halogend.checkpoint.text_part import text_config, text_tensors
 
 CONFIG = "config.json"
 _UNROUNDED = frozenset({"F64", "F32", "F16", "BF16"})
@@ -104,8 +105,12 @@ def _open_directory(path: Path) -> Checkpoint:
     config = parse_json_object(raw, f"{config_path}:")
     family = _family(config_path, config.get("architectures"))
     shards = read_shards(path)
-    geometry = family.read(HfParameters(config_path, {**family.defaults, **config}, family.keys))
-    stored = encode(shards.tensors, config.get("quantization_config"), config_path, shards.files)
+    values, tensors, section = config, shards.tensors, ""
+    if part := family.text_part:
+        values, section = text_config(config_path, config, part), f"{part.section}."
+        tensors = text_tensors(tensors, part, shards.files)
+    geometry = family.read(HfParameters(config_path, {**family.defaults, **values}, family.keys, section))
+    stored = encode(tensors, config.get("quantization_config"), config_path, shards.files)
     weights = find_weights(geometry, stored, HfNames(family), path, shards.files)
     return Checkpoint(
         path=path,

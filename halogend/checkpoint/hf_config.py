@@ -48,11 +48,13 @@ _KEYS: Mapping[str, str | tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class HfParameters:
-    """Implements `parameters.Parameters`. `renamed` are keys that differ in one family."""
+    """Implements `parameters.Parameters`. `renamed` are keys that differ in one family, `section` is
+    what their names begin with in messages."""
 
     path: Path
     config: Mapping[str, Any]
     renamed: Mapping[str, str] = field(default_factory=dict)
+    section: str = ""
 
     @property
     def is_gguf(self) -> bool:
@@ -81,9 +83,9 @@ class HfParameters:
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _bad(self.path, key, "is missing" if value is None else f"is {shown(value)}; a number is wanted")
+            raise self._bad(key, "is missing" if value is None else f"is {shown(value)}; a number is wanted")
         if not (LEAST <= value <= MOST or (or_zero and value == 0)):
-            raise _bad(self.path, key, f"is {value}; a number from {LEAST:g} to {MOST:g} is wanted")
+            raise self._bad(key, f"is {value}; a number from {LEAST:g} to {MOST:g} is wanted")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -102,13 +104,13 @@ class HfParameters:
         return tuple(self._list(name, int, "whole numbers")) if self.has(name) else ()
 
     def rope(self, kind: RopeKind, head_dim: int, *, base: float = 10_000.0) -> Rope:
-        return hf_rope.read_rope(self.path, self.config, kind, head_dim, base)
+        return hf_rope.read_rope(self.path, self.config, kind, head_dim, base, self.section)
 
     def invalid(self, name: str, what: str) -> NoReturn:
-        raise CheckpointError(KEY_INVALID, f"{self.path}: key {self._key(name)!r} {what}")
+        raise self._bad(self._key(name), what)
 
     def unsupported(self, name: str, what: str) -> NoReturn:
-        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, f"{self.path}: key {self._key(name)!r} {what}")
+        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, f"{self.path}: key {self.section + self._key(name)!r} {what}")
 
     def _key(self, name: str) -> str:
         known = self.renamed.get(name) or _KEYS[name]
@@ -120,24 +122,23 @@ class HfParameters:
             return default
         value: int = self._typed(key, int, "a whole number")
         if not least <= value <= most:
-            raise _bad(self.path, key, f"is {value}; it must be from {least} to {most}")
+            raise self._bad(key, f"is {value}; it must be from {least} to {most}")
         return value
 
     def _typed(self, key: str, wanted: type[Any], words: str) -> Any:
         value = self.config.get(key)
         if value is None:
-            raise _bad(self.path, key, "is missing")
+            raise self._bad(key, "is missing")
         if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            raise _bad(self.path, key, f"is {shown(value)}; {words} is wanted")
+            raise self._bad(key, f"is {shown(value)}; {words} is wanted")
         return value
 
     def _list(self, name: str, element: type[Any], words: str) -> list[Any]:
         key = self._key(name)
         values = self._typed(key, list, f"a list of {words}")
         if not all(isinstance(value, element) and not isinstance(value, bool) for value in values):
-            raise _bad(self.path, key, f"is {shown(values)}; a list of {words} is wanted")
+            raise self._bad(key, f"is {shown(values)}; a list of {words} is wanted")
         return list(values)
 
-
-def _bad(path: Path, key: str, what: str) -> CheckpointError:
-    return CheckpointError(KEY_INVALID, f"{path}: key {key!r} {what}")
+    def _bad(self, key: str, what: str) -> CheckpointError:
+        return CheckpointError(KEY_INVALID, f"{self.path}: key {self.section + key!r} {what}")

@@ -15,9 +15,9 @@ from halogend.checkpoint.rope import Rope, Yarn
 _NESTED = {"global": "full_attention", "local": "sliding_attention"}
 
 
-def read_rope(path: Path, config: Mapping[str, Any], kind: RopeKind, head_dim: int, base: float) -> Rope:
-    """Raises CheckpointError naming file and key."""
-    stated = _Stated.of(path, config, kind)
+def read_rope(path: Path, config: Mapping[str, Any], kind: RopeKind, head_dim: int, base: float, section: str) -> Rope:
+    """Raises CheckpointError naming file and key, which begins with `section`."""
+    stated = _Stated.of(path, config, kind, section)
     base = stated.number("rope_theta", base)
     if base <= 1:
         stated.invalid("rope_theta", f"is {base}; it must be above 1")
@@ -29,7 +29,9 @@ def read_rope(path: Path, config: Mapping[str, Any], kind: RopeKind, head_dim: i
     scale = _SCALINGS.get(label)
     if scale is None:
         known = ", ".join(_SCALINGS)
-        message = f"{path}: rope scaling {label!r} (key {stated.where!r}) is not supported; supported are {known}"
+        message = (
+            f"{path}: rope scaling {label!r} (key {section + stated.where!r}) is not supported; supported are {known}"
+        )
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
     return scale(stated, base, turned)
 
@@ -42,22 +44,26 @@ class _Stated:
     config: Mapping[str, Any]
     values: Mapping[str, Any]
     where: str
+    section: str
 
     @classmethod
-    def of(cls, path: Path, config: Mapping[str, Any], kind: RopeKind) -> _Stated:
+    def of(cls, path: Path, config: Mapping[str, Any], kind: RopeKind, section: str) -> _Stated:
         for where in ("rope_parameters", "rope_scaling"):
             values = config.get(where)
             if values is not None:
                 break
         if values is not None and not isinstance(values, dict):
-            raise CheckpointError(KEY_INVALID, f"{path}: key {where!r} is {shown(values)}; an object is wanted")
+            raise CheckpointError(
+                KEY_INVALID, f"{path}: key {section + where!r} is {shown(values)}; an object is wanted"
+            )
         values = dict(values or {})
         nested = values.get(_NESTED[kind])
         if isinstance(nested, dict):
-            return cls(path, config, nested, f"{where}.{_NESTED[kind]}")
+            return cls(path, config, nested, f"{where}.{_NESTED[kind]}", section)
         if kind == "local":  # the older spelling: a base of its own, never scaled
-            return cls(path, config, {"rope_theta": config.get("rope_local_base_freq")}, "rope_local_base_freq")
-        return cls(path, config, values, where)
+            where = "rope_local_base_freq"
+            return cls(path, config, {"rope_theta": config.get(where)}, where, section)
+        return cls(path, config, values, where, section)
 
     @property
     def kind(self) -> str:
@@ -116,7 +122,7 @@ class _Stated:
     def invalid(self, name: str, what: str) -> NoReturn:
         inner = name in self.values or (name not in self.config and bool(self.values))
         key = f"{self.where}.{name}" if inner and self.where != name else name
-        raise CheckpointError(KEY_INVALID, f"{self.path}: key {key!r} {what}")
+        raise CheckpointError(KEY_INVALID, f"{self.path}: key {self.section + key!r} {what}")
 
 
 def _plain(stated: _Stated, base: float, turned: int) -> Rope:

@@ -12,6 +12,7 @@ from halogend.checkpoint.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
     gemma2.FAMILY,
+    gemma3.MULTIMODAL,
     gemma3.FAMILY,
     llama.FAMILY,
     mistral.FAMILY,
@@ -21,6 +22,7 @@ FAMILIES: tuple[Family, ...] = (
     qwen3.FAMILY,
     qwen3_moe.FAMILY,
 )
+# Of two that GGUF calls alike the last: they differ in how directories lay them out.
 BY_GGUF = {family.gguf: family for family in FAMILIES if family.gguf}
 BY_HF = {family.hf: family for family in FAMILIES}
 

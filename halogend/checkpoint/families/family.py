@@ -70,13 +70,24 @@ HF_SANDWICH: Names = MappingProxyType(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A text model among others: `section` of config.json describes it, its tensors' names begin with the
+    keys of `names` in place of their values, those of the other parts with `others`."""
+
+    section: str
+    names: Mapping[str, str]
+    others: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """`gguf` is the `general.architecture` of its files, `hf` the class in config.json's
     `architectures`. `adjacent_pairs`: GGUF files hold the rows of Q and K with the two values of a rotary
     pair side by side. `norm_offset` is added to the norm weights of a Hugging Face directory (those of
     GGUF files have it in them). `keys` renames parameters of config.json. `defaults` are what its keys
-    stand for where they are left out, which is not where they are null.
+    stand for where they are left out, which is not where they are null. `text_part`: where the model lies
+    in directories that hold more.
     """
 
     name: str
@@ -88,6 +99,7 @@ class Family:
     norm_offset: float = 0.0
     keys: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, object] = field(default_factory=dict)
+    text_part: TextPart | None = None
 
 
 def dense(p: Parameters, name: str, *, tied: bool = False, base: float = 10_000.0, **traits: Any) -> Geometry:

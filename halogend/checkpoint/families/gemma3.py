@@ -7,10 +7,12 @@ The GGUF converter writes neither the pattern nor the local base.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from halogend.checkpoint.families.family import (
     HF_SANDWICH,
     Family,
+    TextPart,
     dense,
     layer_windows,
     read_activation,
@@ -67,4 +69,15 @@ FAMILY = Family(
         "max_position_embeddings": 131_072,
         "rms_norm_eps": 1e-6,
     },
+)
+
+# The sizes that see: only their text model is read.
+MULTIMODAL = replace(
+    FAMILY,
+    hf="Gemma3ForConditionalGeneration",
+    text_part=TextPart(
+        "text_config",
+        {"language_model.model.": "model.", "language_model.lm_head.": "lm_head.", "model.language_model.": "model."},
+        ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."),
+    ),
 )
