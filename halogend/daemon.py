@@ -147,7 +147,9 @@ class Daemon:
         return self._reconciler.receipts.get(receipt_id)
 
     def reload(self, trigger: str, actor: str) -> Receipt:
-        return self._reconciler.reload(trigger, actor)
+        receipt = self._reconciler.reload(trigger, actor)
+        self._supervisor.follow(receipt)
+        return receipt
 
     def document(self) -> str:
         return self._reconciler.document()
@@ -155,7 +157,7 @@ class Daemon:
     # --- signals and ends -------------------------------------------------------------------------
 
     def _on_change(self, content: Content) -> None:
-        self._reconciler.reload("file", "file", content)
+        self._supervisor.follow(self._reconciler.reload("file", "file", content))
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()

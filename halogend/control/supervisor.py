@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 import structlog
 
@@ -35,7 +35,7 @@ class Supervisor:
         self._clock = clock
         self._is_started = self._is_stopping = False
         self._open_hangups = 0
-        self._hangups: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._told = self._reason = ""
         self._moved: object = None
         self._fed_at = float("-inf")
@@ -59,6 +59,10 @@ class Supervisor:
         if seconds is not None:
             self._notifier.extend(seconds)
         self._feed_watchdog()
+        self._tell()
+
+    def _tell(self) -> None:
+        """The status, where it changed."""
         line = self._line()
         if line != self._told:
             self._told = line
@@ -94,15 +98,17 @@ class Supervisor:
             return
         self._notifier.reloading("reading the document")
         self._open_hangups += 1
-        task = asyncio.create_task(self._until_reloaded(receipt))
-        self._hangups.add(task)
-        task.add_done_callback(self._hangups.discard)
+        self._spawn(self._until_reloaded(receipt))
+
+    def follow(self, receipt: Receipt) -> None:
+        """What came of it is told at once: whoever asked may look at the status as soon as he hears of it."""
+        self._spawn(self._until_decided(receipt))
 
     def ends(self, within_s: float, reason: str = "") -> None:
         """The daemon stops, and is gone `within_s`. A `reason` stays as the last word of a daemon that
         was not asked to stop."""
         self._is_stopping, self._reason = True, reason
-        for task in self._hangups:
+        for task in self._tasks:
             task.cancel()
         self._notifier.stopping(self._line(), within_s)
 
@@ -116,6 +122,15 @@ class Supervisor:
         self._open_hangups -= 1
         if not self._open_hangups:
             self._notifier.ready(standing(self._reconciler))
+
+    async def _until_decided(self, receipt: Receipt) -> None:
+        await receipt.wait(Milestone.SERVING)
+        self._tell()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # --- what is going on ---------------------------------------------------------------------------
 

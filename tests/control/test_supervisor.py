@@ -273,6 +273,16 @@ async def test_reloads_of_others_are_not_announced(serving, manager, supervised)
     assert manager.words() == []
 
 
+async def test_whoever_hears_of_a_rejection_finds_it_in_the_status(serving, manager, supervised):
+    world = await serving()
+    supervisor, _ = await started(world, supervised, manager)
+    receipt = world.edit("models: [")
+    supervisor.follow(receipt)
+    await reached(receipt)
+    (told,) = await until(manager.heard, "it is told without a tick")
+    assert "rejected: config.yaml:1:" in told["STATUS"]
+
+
 async def test_a_hangup_before_the_start_is_over_does_not_end_it(world, manager, supervised):
     world = await world()
     supervisor, _ = supervised(world)
