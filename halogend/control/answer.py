@@ -7,6 +7,7 @@ engine died. A moved request's earlier events are void; its consumer never sees 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -30,6 +31,7 @@ class Answer:
         self.request = request
         self.seed = seed
         self.generation = 0
+        self.began = time.monotonic()
         self.deaths = 0
         self.has_token = False
         self.holder: Generation | None = None

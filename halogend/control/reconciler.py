@@ -10,29 +10,33 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
-from halogend.config.canonical import canonical, revision
+from halogend.config.canonical import canonical
 from halogend.config.codes import Code
+from halogend.config.facts import FileFact
 from halogend.config.fit import file_problems
 from halogend.config.parse import parse
-from halogend.config.places import ParseResult, Places
+from halogend.config.places import Places
 from halogend.config.problems import Problem
-from halogend.config.rules import check
 from halogend.config.schema import Document, ServerConfig
 from halogend.control.access import Access, changes, look
-from halogend.control.converge import converge, grow
-from halogend.control.facts import gather
+from halogend.control.forecast import forecast
+from halogend.control.history import History
 from halogend.control.house import House
 from halogend.control.input_files import Signature
 from halogend.control.machine import Machine
 from halogend.control.plan import ModelPlan, Plan, make_plan
+from halogend.control.plan_report import Subject, rejected, report, rooms_of
+from halogend.control.planning import Draft, Given, draft
+from halogend.control.present import drains, presence
 from halogend.control.receipts import Milestone, ModelAction, ModelRecord, Outcome, Receipt, Receipts
-from halogend.control.recover import recover
+from halogend.control.records import Records
 from halogend.control.source import Content, Parse, SourceError
-from halogend.control.target import Target, make_targets
+from halogend.control.target import Target
+from halogend.control.tending import tend
 from halogend.control.unit import Change, Unit
 
 _log = structlog.get_logger()
@@ -51,33 +55,39 @@ class Sockets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where documents come from. `read` raises SourceError; `environ` is what `${NAME}` means; `parse`
-    knows the places in what was read."""
+    """Where documents come from. `read` raises SourceError and counts as seen by a watch, `peek` does
+    not (None: there is none); `environ` is what `${NAME}` means; `parse` knows the places in what was read."""
 
     file: str
     environ: Mapping[str, str]
     read: Callable[[], Content]
     parse: Parse = parse
+    peek: Callable[[], Content] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The document whose targets are set. `number` counts them: an older one may end later."""
+    """The document whose targets are set, by which receipt. `number` counts them: an older one may end
+    later. `is_sources`: it is what the source held, not one that was kept or handed in."""
 
     document: Document
     revision: str
     number: int
+    receipt: str = ""
+    is_sources: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
     receipt: Receipt
-    seen: Content | None
+    seen: Content | None = None
+    given: Given | None = None
     reread: bool = False
 
 
 class Reconciler:
-    """Single writer of units and receipts."""
+    """Single writer of units, receipts and history. `source_revision` is that of what the source held
+    when it was last read; None for a document that was not valid."""
 
     def __init__(
         self,
@@ -85,9 +95,11 @@ class Reconciler:
         machine: Machine,
         sockets: Sockets,
         source: Source,
+        history: History | None = None,
     ) -> None:
         self.house = house
-        self.receipts = Receipts(clock=house.clock)
+        self.records = Records(house, history or History())
+        self.source_revision: str | None = None
         self.accepted: Accepted | None = None
         self._machine = machine
         self.source = source
@@ -96,23 +108,76 @@ class Reconciler:
         self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
         self._access = Access()
         self._places = Places()
+        self._warned: frozenset[str] = frozenset()
         self._open: dict[str, Accepted] = {}
+        self._judging = asyncio.Lock()
         self._accepts = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._worker = asyncio.create_task(self._take_asks())
 
-    def reload(self, trigger: str, actor: str, seen: Content | None = None) -> Receipt:
+    @property
+    def receipts(self) -> Receipts:
+        return self.records.receipts
+
+    @property
+    def history(self) -> History:
+        return self.records.history
+
+    def reload(self, trigger: str, actor: str, seen: Content | None = None, *, force: bool = False) -> Receipt:
         """Opens the receipt now; the source is read when its turn comes. `seen` is what a watch saw,
-        used where the source holds nothing by then."""
-        receipt = self.receipts.open(trigger, actor)
-        self._asks.put_nowait(_Ask(receipt, seen))
+        used where the source holds nothing by then. While changes are held only `force` gets through."""
+        receipt = self.records.open(trigger, actor, self.source.file)
+        hold = self.history.hold
+        if hold is not None and not force:
+            self.records.put_off(receipt, hold)
+        else:
+            self._asks.put_nowait(_Ask(receipt, seen))
         return receipt
+
+    def apply(self, given: Given, trigger: str, actor: str) -> Receipt:
+        """The same for a document that is not the source's; the source stays as it is."""
+        receipt = self.records.open(trigger, actor, given.file)
+        self._asks.put_nowait(_Ask(receipt, given=given))
+        return receipt
+
+    async def plan(self, given: Given | None = None) -> dict[str, Any]:
+        """What accepting this document would do now; None: what the source holds. Changes nothing."""
+        async with self._judging:
+            current = None if self.accepted is None else self.accepted.revision
+            try:
+                given = given or self._sources((self.source.peek or self.source.read)())
+            except SourceError as error:
+                return rejected(Subject(self.source.file, None, current), (self._unreadable(error),))
+            drafted = await draft(given, self.source.environ, self._machine)
+            subject = Subject(given.file, drafted.revision, current)
+            if drafted.document is None:
+                return rejected(subject, drafted.problems)
+            plan = self._plan(drafted)
+            problems = plan.problems or await self._prepare(drafted)
+            await self._sockets.discard()
+            return report(
+                subject,
+                plan,
+                forecast(self.house.ledger.held(), presence(self.house), drafted.wanted),
+                rooms_of(drafted.document, self._machine.devices),
+                drains(plan, self.house),
+                [drafted.placed(problem) for problem in problems],
+            )
+
+    async def look_at_source(self) -> None:
+        """Learns the revision of what the source holds, and counts it as seen."""
+        try:
+            given = self._sources(self.source.read())
+        except SourceError:
+            self.source_revision = None
+            return
+        self.source_revision = (await draft(given, self.source.environ, self._machine)).revision
 
     def reread(self, path: Path) -> Receipt:
         """Takes the accepted document's key and certificate files as they are now: the one at `path` is another.
         Neither the source nor a model's file is looked at: what is wrong there must not keep an old key in force."""
-        receipt = self.receipts.open("file", f"input {path}")
-        self._asks.put_nowait(_Ask(receipt, None, reread=True))
+        receipt = self.records.open("file", f"input {path}", str(path))
+        self._asks.put_nowait(_Ask(receipt, reread=True))
         return receipt
 
     def signatures(self) -> Mapping[Path, Signature]:
@@ -132,6 +197,7 @@ class Reconciler:
         left = [each for unit in units for each in (unit.serving, *unit.draining) if each is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(generation.stop() for generation in left))
+        await self.history.stop()
 
     # --- accepting ------------------------------------------------------------------------------
 
@@ -139,12 +205,13 @@ class Reconciler:
         while True:
             ask = await self._asks.get()
             try:
-                await (self._reread(ask.receipt) if ask.reread else self._accept(ask))
+                async with self._judging:
+                    await (self._reread(ask.receipt) if ask.reread else self._accept(ask))
             except Exception as error:  # noqa: BLE001  the daemon serves on whatever a document does to us
                 _log.exception("accept_failed", receipt=ask.receipt.id)
                 await self._sockets.discard()
                 problem = Problem(Code.INTERNAL, f"halogend could not work out this document: {error!r}", "report this")
-                self._close(ask.receipt, Outcome.FAILED, (problem,))
+                self.records.end(ask.receipt, Outcome.FAILED, (problem,))
 
     async def _reread(self, receipt: Receipt) -> None:
         """As accepting, for keys and certificates alone."""
@@ -154,6 +221,7 @@ class Reconciler:
         receipt.revision = receipt.previous_revision = accepted.revision
         server = accepted.document.server
         access, facts = await asyncio.to_thread(look, server)
+        self._warn(facts)
         problems = file_problems(facts, self._places)
         differs = changes((server, self._access), (server, access))
         if not problems and differs:
@@ -163,50 +231,57 @@ class Reconciler:
             await self._sockets.discard()
             return self._reject(receipt, problems)
         self._access, receipt.server_changes = access, differs
-        return self._close(receipt, Outcome.APPLIED if differs else Outcome.UNCHANGED, ())
+        return self.records.end(receipt, Outcome.APPLIED if differs else Outcome.UNCHANGED, ())
 
     async def _accept(self, ask: _Ask) -> None:
         """Read, parse, look, check, plan, bind: nothing that runs is touched before all are right."""
         receipt = ask.receipt
         async with self.house.step(None, "validate"):
             try:
-                content = self._content(ask.seen)
+                given = ask.given or self._sources(self._content(ask.seen))
             except SourceError as error:
-                return self._reject(
-                    receipt, (Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file),)
-                )
-            parsed = await asyncio.to_thread(self.source.parse, content.data, self.source.file, self.source.environ)
-            gathered = None
-            if parsed.partial is not None:
-                gathered = await asyncio.to_thread(gather, parsed.partial, self._machine)
-            problems = check(parsed, None if gathered is None else gathered.facts)
-            document = parsed.document
-            if problems or document is None or gathered is None:
-                return self._reject(receipt, problems)
-            receipt.revision = revision(document)
+                return self._reject(receipt, (self._unreadable(error),))
+            drafted = await draft(given, self.source.environ, self._machine)
+            self._warn(drafted.files)
+            if ask.given is None:
+                self.source_revision = drafted.revision
+            if drafted.document is None or drafted.revision is None:
+                return self._reject(receipt, drafted.problems)
+            receipt.revision = drafted.revision
             receipt.previous_revision = None if self.accepted is None else self.accepted.revision
-            wanted = make_targets(document, gathered)
-            plan = self._plan(document, wanted, gathered.access)
-            problems = plan.problems or await self._prepare(document, gathered.access)
-            problems = tuple(_placed(problem, parsed) for problem in problems)
+            plan = self._plan(drafted)
+            problems = plan.problems or await self._prepare(drafted) or await self._commit()
             if problems:
                 await self._sockets.discard()
-                return self._reject(receipt, problems)
-            problems = tuple(_placed(problem, parsed) for problem in await self._commit())
-            if problems:
-                return self._reject(receipt, problems)
+                return self._reject(receipt, tuple(drafted.placed(problem) for problem in problems))
             # Planned again: while listeners were changed, a model may have come, failed or died.
-            plan = self._plan(document, wanted, gathered.access)
+            plan = self._plan(drafted)
         self._accepts += 1
-        self._access, self._places = gathered.access, parsed.places
-        self._apply(receipt, Accepted(document, receipt.revision, self._accepts), plan)
+        self._access, self._places = drafted.access, drafted.parsed.places
+        accepted = Accepted(drafted.document, drafted.revision, self._accepts, receipt.id, ask.given is None)
+        self._apply(receipt, accepted, plan)
         return None
 
-    def _plan(self, document: Document, wanted: Mapping[str, Target], access: Access) -> Plan:
-        old = self._server()
-        plan = make_plan(self._goals(), wanted, (old, document.server))
-        differs = () if old is None else changes((old, self._access), (document.server, access))
+    def _warn(self, files: tuple[FileFact, ...]) -> None:
+        """Once, not at every reload."""
+        found = frozenset(each.fault.message for each in files if each.warning)
+        for message in sorted(found - self._warned):
+            _log.warning("input_warning", message=message)
+        self._warned = found
+
+    def _plan(self, drafted: Draft) -> Plan:
+        new, old = drafted.document, self._server()
+        if new is None:
+            raise ValueError("a document with problems has no plan")
+        plan = make_plan(self._goals(), drafted.wanted, (old, new.server))
+        differs = () if old is None else changes((old, self._access), (new.server, drafted.access))
         return replace(plan, server_changes=(*plan.server_changes, *differs))
+
+    def _sources(self, content: Content) -> Given:
+        return Given(content, self.source.file, self.source.parse)
+
+    def _unreadable(self, error: SourceError) -> Problem:
+        return Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file)
 
     def _content(self, seen: Content | None) -> Content:
         """What the source holds now: a later edit wins over what a watch saw before. Raises SourceError."""
@@ -218,8 +293,10 @@ class Reconciler:
             return seen
         return seen if seen is not None and not now.data.strip() else now
 
-    async def _prepare(self, document: Document, access: Access) -> tuple[Problem, ...]:
-        problem = await self._sockets.prepare(document.server, access)
+    async def _prepare(self, drafted: Draft) -> tuple[Problem, ...]:
+        if drafted.document is None:
+            return drafted.problems
+        problem = await self._sockets.prepare(drafted.document.server, drafted.access)
         return () if problem is None else (problem,)
 
     async def _commit(self) -> tuple[Problem, ...]:
@@ -259,89 +336,29 @@ class Reconciler:
         unit = self.house.units.get(plan.model)
         if unit is None:
             unit = self.house.units[plan.model] = Unit(plan.model)
-            task = asyncio.create_task(self._tend(unit))
+            task = asyncio.create_task(tend(unit, self.house))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         unit.want(Change(plan.target, receipt.models[plan.model], lambda: self._settle(receipt)))
 
-    # --- one model's life -----------------------------------------------------------------------
-
-    async def _tend(self, unit: Unit) -> None:
-        """Changes and deaths, one after the other, until the model is removed and reclaimed."""
-        while not unit.is_finished:
-            await unit.until_needed()
-            change = unit.begin()
-            try:
-                if change is not None:
-                    await converge(unit, change, self.house)
-                elif unit.serving is not None and unit.alive() is None:
-                    await recover(unit, self.house)
-                else:
-                    await grow(unit, self.house)
-            except Exception as error:  # noqa: BLE001  the task must live: the next change may mend it
-                _log.exception("converge_failed", model=unit.name)
-                self._give_up(unit, change, f"{Code.INTERNAL}: {error!r}")
-            finally:
-                unit.end()
-        del self.house.units[unit.name]
-
-    def _give_up(self, unit: Unit, change: Change | None, reason: str) -> None:
-        """After a fault of our own: nobody waits for what will not come."""
-        if unit.alive() is None:
-            unit.trouble = reason
-            if self.house.router.route(unit.name) is not None:
-                self.house.router.give_up(unit.name, reason)
-        if change is not None:
-            change.failed(reason)
-            change.closed()
-
     # --- receipts -------------------------------------------------------------------------------
 
     def _reject(self, receipt: Receipt, problems: tuple[Problem, ...]) -> None:
-        self._close(receipt, Outcome.REJECTED, problems)
+        self.records.end(receipt, Outcome.REJECTED, problems)
 
     def _settle(self, receipt: Receipt) -> None:
         """Called whenever a model's record moved on."""
         records = list(receipt.models.values())
         if receipt.outcome is None and all(record.outcome is not None for record in records):
             receipt.outcome = _outcome(receipt, records)
-            receipt.reach(Milestone.SERVING, self.house.clock())
-            self._tell(receipt)
+            self.records.serves(receipt)
             accepted = self._open.pop(receipt.id)
             is_newer = self.active is None or accepted.number > self.active.number
             if is_newer and receipt.outcome in (Outcome.APPLIED, Outcome.UNCHANGED):
                 self.active = accepted
-                self.house.metrics.active_revision(accepted.revision[:12])
+                self.records.became_active(accepted.document, accepted.revision, accepted.receipt)
         if receipt.outcome is not None and all(record.is_closed for record in records):
-            receipt.reach(Milestone.CLOSED, self.house.clock())
-
-    def _close(self, receipt: Receipt, outcome: Outcome, problems: tuple[Problem, ...]) -> None:
-        receipt.outcome, receipt.problems = outcome, problems
-        receipt.reach(Milestone.CLOSED, self.house.clock())
-        self._tell(receipt)
-
-    def _tell(self, receipt: Receipt) -> None:
-        successful = receipt.outcome in (Outcome.APPLIED, Outcome.UNCHANGED)
-        self.house.metrics.reload_ended(
-            str(receipt.outcome), receipt.trigger, successful=successful, now=self.house.clock()
-        )
-        log = _log.info if successful or receipt.outcome is Outcome.SUPERSEDED else _log.error
-        log(
-            "reload_ended",
-            receipt=receipt.id,
-            outcome=receipt.outcome,
-            trigger=receipt.trigger,
-            revision=(receipt.revision or "")[:12],
-            problems=[str(problem) for problem in receipt.problems],
-            errors={record.model: record.error for record in receipt.models.values() if record.error},
-        )
-
-
-def _placed(problem: Problem, parsed: ParseResult) -> Problem:
-    """With the line and column of the field it is about; a model's name stands for its `model`."""
-    names = [] if parsed.document is None else [model.name for model in parsed.document.models]
-    path = f"models[{names.index(problem.path)}].model" if problem.path in names else problem.path
-    return parsed.places.problem(problem.code, path, problem.message, problem.hint)
+            self.records.closed(receipt)
 
 
 def _outcome(receipt: Receipt, records: list[ModelRecord]) -> Outcome:

@@ -1,0 +1,157 @@
+"""A plan as people and programs read it: per model what happens and why, per device the bytes.
+
+Pure. The one JSON-ready value that `halogend plan`, `GET /plan` and every dry run share.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from halogend.config.canonical import short_revision
+from halogend.config.facts import DeviceFacts
+from halogend.config.fit import allowance, usable_bytes
+from halogend.config.problems import Problem
+from halogend.config.schema import Document
+from halogend.control.forecast import DeviceForecast, Forecast, Use
+from halogend.control.ledger import Holding
+from halogend.control.plan import ModelPlan, Plan
+from halogend.control.receipts import ModelAction
+
+
+class PlanOutcome(enum.StrEnum):
+    UNCHANGED = "unchanged"
+    CHANGES = "changes"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What ends with an old generation. `running` are the requests that it serves now and that stay on
+    it, `may_outlive` those among them that may still run when `limit_s` is over."""
+
+    limit_s: float
+    running: int
+    may_outlive: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What was planned: which document, and against which revision, whose targets are set."""
+
+    source: str
+    revision: str | None
+    current: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a device has, and how much of it generations may take, in bytes."""
+
+    memory_bytes: int
+    reserve_bytes: int
+    foreign_bytes: int
+    budget_bytes: int
+
+
+def rooms_of(document: Document, devices: Iterable[DeviceFacts]) -> dict[str, Room]:
+    """By device, as this document allows it."""
+    return {
+        each.id: Room(*allowance(document, each), each.foreign_bytes, usable_bytes(document, each)) for each in devices
+    }
+
+
+def rejected(subject: Subject, problems: Iterable[Problem]) -> dict[str, Any]:
+    """A document that could not even be planned."""
+    return _report(subject, PlanOutcome.REJECTED, problems)
+
+
+def report(
+    subject: Subject,
+    plan: Plan,
+    bytes_: Forecast,
+    rooms: Mapping[str, Room],
+    drains: Mapping[str, Drain],
+    problems: Iterable[Problem] = (),
+) -> dict[str, Any]:
+    """JSON-ready. With `problems` it would be rejected, and the bytes show what it would have taken."""
+    problems = tuple(problems)
+    changes = plan.server_changes or any(each.action is not ModelAction.KEEP for each in plan.models)
+    outcome = PlanOutcome.CHANGES if changes else PlanOutcome.UNCHANGED
+    return _report(
+        subject,
+        PlanOutcome.REJECTED if problems else outcome,
+        problems,
+        models=[_model(each, bytes_, drains.get(each.model)) for each in plan.models],
+        server_changes=list(plan.server_changes),
+        devices=[_device(each, rooms[each.device]) for each in bytes_.devices],
+    )
+
+
+def _report(subject: Subject, outcome: PlanOutcome, problems: Iterable[Problem], **more: Any) -> dict[str, Any]:
+    body = {
+        "outcome": outcome,
+        "source": subject.source,
+        "revision": {"current": _short(subject.current), "planned": _short(subject.revision)},
+        "problems": [problem.view() for problem in problems],
+    }
+    return {**body, "models": [], "server_changes": [], "devices": [], **more}
+
+
+def _model(plan: ModelPlan, bytes_: Forecast, drain: Drain | None) -> dict[str, Any]:
+    """`at_start` is what the load takes as it begins (the receipt's load step has the same total), `after`
+    what the model holds when all is done."""
+    return {
+        "model": plan.model,
+        "action": plan.action,
+        "strategy": _strategy(plan),
+        "changes": list(plan.changes),
+        "load": None if plan.load is None else plan.load.view(),
+        "at_start": _held(bytes_.starts.get(plan.model)),
+        "after": _held(bytes_.after.get(plan.model)),
+        "drain": None if drain is None else asdict(drain),
+    }
+
+
+def _strategy(plan: ModelPlan) -> str | None:
+    """How old and new follow each other, where there are both."""
+    if plan.action is not ModelAction.REPLACE or plan.target is None:
+        return None
+    return "replace" if plan.target.replaces else "overlap"
+
+
+def _held(holding: Holding | None) -> dict[str, Any] | None:
+    if holding is None:
+        return None
+    return {
+        "device": holding.device,
+        "weights_bytes": holding.weights_bytes,
+        "working_bytes": holding.working_bytes,
+        "kv_bytes": holding.kv_bytes,
+        "total_bytes": holding.total_bytes,
+    }
+
+
+def _device(forecast: DeviceForecast, room: Room) -> dict[str, Any]:
+    return {
+        "device": forecast.device,
+        **asdict(room),
+        "now": _use(forecast.now),
+        "peak": {**_use(forecast.peak), "during": forecast.during},
+        "after": _use(forecast.after),
+    }
+
+
+def _use(use: Use) -> dict[str, int]:
+    return {
+        "weights_bytes": use.weights_bytes,
+        "working_bytes": use.working_bytes,
+        "kv_bytes": use.kv_bytes,
+        "total_bytes": use.total_bytes,
+    }
+
+
+def _short(revision: str | None) -> str | None:
+    return None if revision is None else short_revision(revision)

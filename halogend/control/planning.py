@@ -1,0 +1,70 @@
+"""What a document would do here, worked out without doing any of it.
+
+`draft` is the front half of every change and the whole of `check` and `plan`: read, parse, look, check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from halogend.config.canonical import revision
+from halogend.config.facts import FileFact
+from halogend.config.parse import parse
+from halogend.config.places import ParseResult
+from halogend.config.problems import Problem
+from halogend.config.rules import check
+from halogend.config.schema import Document
+from halogend.control.access import Access
+from halogend.control.facts import gather
+from halogend.control.machine import Machine
+from halogend.control.source import Content, Parse
+from halogend.control.target import Target, make_targets
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A document as bytes. `file` is what problems call it; `parse` knows the places in it."""
+
+    content: Content
+    file: str
+    parse: Parse = parse
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A document judged against files and machine. Without problems `document` and `revision` are set,
+    `wanted` is what it means for each model, and `access` what its keys and certificates hold; `files` is
+    what there is to say of those."""
+
+    parsed: ParseResult
+    problems: tuple[Problem, ...]
+    document: Document | None = None
+    revision: str | None = None
+    wanted: Mapping[str, Target] = field(default_factory=dict)
+    access: Access = field(default_factory=Access)
+    files: tuple[FileFact, ...] = ()
+
+    def placed(self, problem: Problem) -> Problem:
+        """With the line and column of the field it is about; a model's name stands for its `model`."""
+        names = [] if self.document is None else [model.name for model in self.document.models]
+        path = f"models[{names.index(problem.path)}].model" if problem.path in names else problem.path
+        return self.parsed.places.problem(problem.code, path, problem.message, problem.hint)
+
+
+async def draft(given: Given, environ: Mapping[str, str], machine: Machine) -> Draft:
+    """Blocking work is done in a thread; nothing is remembered."""
+    return await asyncio.to_thread(_draft, given, environ, machine)
+
+
+def _draft(given: Given, environ: Mapping[str, str], machine: Machine) -> Draft:
+    parsed = given.parse(given.content.data, given.file, environ)
+    gathered = None if parsed.partial is None else gather(parsed.partial, machine)
+    problems = check(parsed, None if gathered is None else gathered.facts)
+    document = parsed.document
+    if problems or document is None or gathered is None:
+        return Draft(parsed, problems, files=() if gathered is None else gathered.facts.files)
+    files = gathered.facts.files
+    wanted = make_targets(document, gathered)
+    return Draft(parsed, (), document, revision(document), wanted, gathered.access, files)
