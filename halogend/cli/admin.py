@@ -1,6 +1,8 @@
 """Talking to the daemon's admin listener, for the commands that do.
 
-The address is `--admin`, else HALOGEN_ADMIN, else the default socket.
+The address is `--admin`, else HALOGEN_ADMIN, else the default socket. On TCP it is TLS, with a key
+from `--admin-key-file` (HALOGEN_ADMIN_KEY_FILE); `--admin-ca` (HALOGEN_ADMIN_CA) names the certificate
+that vouches for the daemon's where the system's do not.
 """
 
 from __future__ import annotations
@@ -10,15 +12,32 @@ import http.client
 import json
 import os
 import socket
+import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halogend.config.values import host_and_port
+
 SYSTEM_SOCKET = "/run/halogend/admin.sock"
+_PATIENCE_S = 10.0  # for a connection; an answer may take as long as a change does
 
 
 class AdminError(Exception):
     """The daemon cannot be reached; says where it was looked for and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An admin listener and how to prove oneself there. The two files count on TCP only."""
+
+    address: str
+    key_file: str | None = None
+    ca_file: str | None = None
+
+    def __str__(self) -> str:
+        return self.address
 
 
 def default_socket(environ: Mapping[str, str]) -> str:
@@ -31,24 +50,51 @@ def default_socket(environ: Mapping[str, str]) -> str:
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--admin", metavar="ADDRESS", help="admin listener, such as unix:/run/halogend/admin.sock")
+    text = "admin listener: unix:/run/halogend/admin.sock, or host:port with TLS (HALOGEN_ADMIN)"
+    parser.add_argument("--admin", metavar="ADDRESS", help=text)
+    text = "file of an API key with the scope admin, for host:port (HALOGEN_ADMIN_KEY_FILE)"
+    parser.add_argument("--admin-key-file", metavar="FILE", help=text)
+    text = "PEM certificate that vouches for the daemon's, for host:port (HALOGEN_ADMIN_CA)"
+    parser.add_argument("--admin-ca", metavar="FILE", help=text)
 
 
-def address(args: argparse.Namespace) -> str:
-    return str(args.admin or os.environ.get("HALOGEN_ADMIN") or default_socket(os.environ))
+def address(args: argparse.Namespace) -> Endpoint:
+    where = args.admin or os.environ.get("HALOGEN_ADMIN") or default_socket(os.environ)
+    key_file = args.admin_key_file or os.environ.get("HALOGEN_ADMIN_KEY_FILE")
+    return Endpoint(where, key_file or None, args.admin_ca or os.environ.get("HALOGEN_ADMIN_CA") or None)
 
 
-def ask(where: str, method: str, path: str) -> tuple[int, Any]:
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """For the commands that are the daemon."""
+    text = "where the admin listener is, if the document does not say; a document may also name host:port"
+    parser.add_argument("--admin", metavar="unix:PATH", type=_socket, help=text)
+
+
+def own_socket(args: argparse.Namespace) -> str:
+    """A TCP address in HALOGEN_ADMIN is where commands look, never where a daemon listens without being
+    told so, with its certificate and keys, by its document."""
+    named = os.environ.get("HALOGEN_ADMIN", "")
+    return str(args.admin or (named if named.startswith("unix:") else "") or default_socket(os.environ))
+
+
+def _socket(text: str) -> str:
+    if text.startswith("unix:/"):
+        return text
+    raise argparse.ArgumentTypeError(f"{text}: it takes unix: and an absolute path; host:port stands in the document")
+
+
+def ask(where: Endpoint, method: str, path: str) -> tuple[int, Any]:
     """(status, JSON body). Raises AdminError."""
-    connection = _UnixConnection(where.removeprefix("unix:"))
+    connection, headers = _connection(where)
     try:
         connection.connect()
+        if connection.sock is not None:
+            connection.sock.settimeout(None)
     except OSError as error:
-        reason = error.strerror or str(error)
-        message = f"no daemon answers at {where}: {reason}. Is it running? Another address: --admin or HALOGEN_ADMIN"
-        raise AdminError(message) from error
+        connection.close()
+        raise AdminError(_unreachable(where, error)) from error
     try:
-        connection.request(method, f"/admin/v1{path}")
+        connection.request(method, f"/admin/v1{path}", headers=headers)
         response = connection.getresponse()
         status, body = response.status, json.loads(response.read())
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -60,6 +106,38 @@ def ask(where: str, method: str, path: str) -> tuple[int, Any]:
     if "error" in body and "outcome" not in body:
         raise AdminError(body["error"]["message"])
     return status, body
+
+
+def _connection(where: Endpoint) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+    found = host_and_port(where.address.removeprefix("https://"))
+    if found is None:
+        path = where.address.removeprefix("unix:")
+        if not path.startswith("/"):
+            raise AdminError(f"{where}: an admin listener is unix: and an absolute path, or host:port")
+        return _UnixConnection(path), {}
+    if where.key_file is None:
+        raise AdminError(f"{where} wants a key: --admin-key-file FILE or HALOGEN_ADMIN_KEY_FILE")
+    try:
+        key = Path(where.key_file).read_text("ascii").strip()
+        context = ssl.create_default_context(cafile=where.ca_file)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise AdminError(f"--admin-key-file {where.key_file}, --admin-ca {where.ca_file}: {reason}") from error
+    if not key or not key.isprintable():
+        raise AdminError(f"--admin-key-file {where.key_file}: it holds no key")
+    host, port = found
+    connection = http.client.HTTPSConnection(host, port, timeout=_PATIENCE_S, context=context)
+    return connection, {"authorization": f"Bearer {key}"}
+
+
+def _unreachable(where: Endpoint, error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = f"the certificate of {where} is not trusted: {error.verify_message}"
+        return f"{text}. Name its authority: --admin-ca or HALOGEN_ADMIN_CA"
+    if isinstance(error, ssl.SSLError):
+        return f"{where} does not speak TLS: {(error.reason or str(error)).lower().replace('_', ' ')}"
+    reason = error.strerror or str(error)
+    return f"no daemon answers at {where}: {reason}. Is it running? Another address: --admin or HALOGEN_ADMIN"
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -54,6 +54,10 @@ def run(args: argparse.Namespace) -> int:
     parsed = parse(data, "<stdin>" if args.file == "-" else args.file, os.environ)
     facts = _facts(parsed.partial, targets, offline=args.offline) if parsed.partial else None
     problems = check(parsed, facts)
+    for file in facts.files if facts else ():
+        if file.warning:
+            problem = parsed.places.problem(file.fault.code, file.path, file.fault.message, file.fault.hint)
+            print(f"warning: {problem}", file=sys.stderr)
     for problem in problems:
         print(problem)
     if problems or parsed.document is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from halogend import __version__
 from halogend.cli import check
 from halogend.cli import run as run_file
-from halogend.cli.admin import add_address, address
+from halogend.cli.admin import add_socket, own_socket
 from halogend.cli.main import to_the_end
 from halogend.config.flash_flags import COMMAND_LINE, FLAGS, FlagDocument
 from halogend.config.shape import MODEL_KEYS, SERVER_KEYS
@@ -60,7 +60,7 @@ def _serve(document: FlagDocument, args: argparse.Namespace) -> int:
 
     configure_daemon(level=args.log_level)
     source = StatedSource(COMMAND_LINE, document.data, document.parse)
-    return asyncio.run(daemon.run(daemon.Options(config=source, admin=address(args), environ=dict(os.environ))))
+    return asyncio.run(daemon.run(daemon.Options(config=source, admin=own_socket(args), environ=dict(os.environ))))
 
 
 def _show(document: FlagDocument) -> int:
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--print", action="store_true", dest="show", help="print the document and end")
     for name in _LATER:
         parser.add_argument(f"--{name}", dest=name, action="store_true", help="not available yet")
-    add_address(parser)
+    add_socket(parser)
     run_file.add_log_level(parser)
     parser.add_argument("--version", action="version", version=f"halogend {__version__}")
     return parser

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from halogend.cli.admin import add_address, address
+from halogend.cli.admin import add_socket, own_socket
 
 DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 
@@ -15,7 +15,7 @@ DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="the daemon, in the foreground")
     parser.add_argument("--config", type=Path, default=Path(DEFAULT_CONFIG), metavar="FILE", help=DEFAULT_CONFIG)
-    add_address(parser)
+    add_socket(parser)
     add_log_level(parser)
     parser.set_defaults(run=run)
 
@@ -31,5 +31,5 @@ def run(args: argparse.Namespace) -> int:
     from halogend.obs.log import configure_daemon
 
     configure_daemon(level=args.log_level)
-    options = daemon.Options(config=args.config, admin=address(args), environ=dict(os.environ))
+    options = daemon.Options(config=args.config, admin=own_socket(args), environ=dict(os.environ))
     return asyncio.run(daemon.run(options))

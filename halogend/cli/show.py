@@ -34,6 +34,7 @@ def status_lines(status: dict[str, Any]) -> list[str]:
         f"halogend {status['version']}, up {status['uptime_s']:.0f} s, source {status['source']}",
         f"revision desired {_short(revision['desired'])}, active {_short(revision['active'])}: {state}",
     ]
+    lines += _access(status)
     for name, model in status["models"].items():
         lines.append(f"  {name}: {model['state']}  {model['path'] or ''}")
         lines += [f"    {key}: {model[key]}" for key in ("trouble", "degraded") if model[key]]
@@ -43,6 +44,22 @@ def status_lines(status: dict[str, Any]) -> list[str]:
     if last is not None and last["outcome"] not in {"applied", "unchanged"}:
         lines += ["last edit:", *receipt_lines(last)]
     return lines
+
+
+def _access(status: dict[str, Any]) -> Iterator[str]:
+    """Where it listens and who may come in."""
+    for name, listener in status["listeners"].items():
+        tls = listener["tls"]
+        until = f", TLS until {tls['not_after'][:10]} ({_days(tls['expires_in_s'])})" if tls else ""
+        yield f"{name} on {listener['address']}{until}"
+    for key in status["keys"]:
+        previous = key["previous_valid_s"]
+        old = f", the one before for {previous:.0f} s more" if previous else ""
+        yield f"  key {key['name']} ({', '.join(key['scopes'])}) {key['fingerprint']}{old}"
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / 86_400:.0f} days" if seconds >= 2 * 86_400 else f"{seconds / 3600:.0f} hours"
 
 
 def _model(model: dict[str, Any]) -> Iterator[str]:
