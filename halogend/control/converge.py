@@ -13,7 +13,7 @@ import structlog
 
 from halogend.control.generation import Generation, UpdateError
 from halogend.control.house import House, ledger_name
-from halogend.control.load import Superseded, load, unless_superseded
+from halogend.control.load import Superseded, load, present_fingerprint, unless_superseded
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import drain_limit_s, reclaim
 from halogend.control.startup import StartError
@@ -39,7 +39,7 @@ async def converge(unit: Unit, change: Change, house: House) -> None:
             await _until_reclaimed(unit, target)
             if target.replaces and unit.serving is not None:
                 await _hold_and_reclaim(unit, target, house, change.record)
-            newcomer = await load(unit, target, house, change.record)
+            newcomer = await load(unit, target, house, change.record, target.inputs.checkpoint[1])
             old = await switch(unit, target, newcomer, house, change.record)
             unit.deaths.clear()
     except Superseded:
@@ -157,7 +157,7 @@ async def restore(unit: Unit, before: Target | None, house: House, reason: str) 
         house.router.give_up(unit.name, reason)
         return
     try:
-        newcomer = await load(unit, before, house, None)
+        newcomer = await load(unit, before, house, None, await present_fingerprint(before))
     except Superseded:
         return
     except StartError as error:

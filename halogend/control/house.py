@@ -59,6 +59,10 @@ class House:
             if unit is not besides:
                 unit.poke()
 
+    def any_serving(self) -> bool:
+        """Would a load take time from anybody?"""
+        return any(unit.alive() is not None or unit.draining for unit in self.units.values())
+
     def any_draining(self) -> bool:
         """Is a generation on its way out, so that memory will come free?"""
         return any(unit.draining for unit in self.units.values())

@@ -16,7 +16,9 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from halogend.checkpoint.errors import FILE_UNREADABLE, CheckpointError
 from halogend.config.codes import Code
+from halogend.control.facts import checkpoint_fingerprint
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.plan import mib
@@ -24,11 +26,14 @@ from halogend.control.receipts import ModelRecord
 from halogend.control.startup import StartError
 from halogend.control.target import Target, with_pool
 from halogend.control.unit import Unit, first_of
-from halogend.wire.messages import EngineSpec, Failure
+from halogend.wire.messages import EngineSpec, Failure, TextSpec
 
 _log = structlog.get_logger()
 _ROOM_PATIENCE_S = 5.0  # for a live change of another model that gives memory back
 _TELL_EVERY_S = 1.0
+# Those who serve on these cores come first. A tokenizer at 19 would take minutes beside engines that are
+# always busy, for two seconds of work.
+_ENGINE_NICENESS, _TEXT_NICENESS = 19, 10
 T = TypeVar("T")
 
 
@@ -36,10 +41,11 @@ class Superseded(Exception):  # noqa: N818  no fault of anybody: a newer documen
     """The load is no longer wanted; its processes are gone."""
 
 
-async def load(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> Generation:
-    """Raises StartError and Superseded; in both cases the processes are gone."""
+async def load(unit: Unit, target: Target, house: House, record: ModelRecord | None, fingerprint: str) -> Generation:
+    """`fingerprint` is of the checkpoint that is meant. Raises StartError and Superseded; in both cases the
+    processes are gone."""
     async with _slot(unit, target, house) as kv_bytes, house.step(record, "load") as step:
-        spec = replace(target.spec, engine=_engine(target, kv_bytes, house))
+        spec = replace(target.spec, engine=_engine(target, kv_bytes, house), text=_text(target, house))
         generation = unit.loading = house.make(spec, unit.next_number())
         holding = replace(target.holding, kv_bytes=kv_bytes)
         house.enter(generation, holding)
@@ -48,6 +54,7 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
         telling = asyncio.create_task(_tell_progress(generation))
         try:
             await unless_superseded(unit, target, generation.start())
+            await unless_superseded(unit, target, _check_unchanged(target, fingerprint))
             await generation.measure()
             generation.check_alive()
         except BaseException:
@@ -59,6 +66,16 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
             telling.cancel()
         step.detail.update(measured_bytes=generation.measured_bytes)
         return generation
+
+
+async def present_fingerprint(target: Target) -> str:
+    """Of the checkpoint that lies there now, for a spec that is loaded again; the planned one where there is
+    none: the load will say what is wrong."""
+    path, planned = target.inputs.checkpoint
+    try:
+        return await asyncio.to_thread(checkpoint_fingerprint, path)
+    except CheckpointError:
+        return planned
 
 
 async def unless_superseded(unit: Unit, target: Target, wait: Awaitable[T]) -> T:
@@ -108,8 +125,29 @@ async def _until_room(unit: Unit, target: Target, house: House) -> None:
 
 def _engine(target: Target, kv_bytes: int, house: House) -> EngineSpec:
     """The engine as it starts now: its part of the cores, and what there is room for."""
-    threads = house.cores.share(newcomers=1)
-    return msgspec.structs.replace(target.spec.engine, threads=threads, limits=with_pool(target, kv_bytes))
+    return msgspec.structs.replace(
+        target.spec.engine,
+        threads=house.cores.share(newcomers=1),
+        limits=with_pool(target, kv_bytes),
+        loader_niceness=_ENGINE_NICENESS if house.any_serving() else 0,
+    )
+
+
+def _text(target: Target, house: House) -> TextSpec:
+    return msgspec.structs.replace(target.spec.text, loader_niceness=_TEXT_NICENESS if house.any_serving() else 0)
+
+
+async def _check_unchanged(target: Target, fingerprint: str) -> None:
+    """The two processes read the files one after the other, and after they were planned with: what they
+    read is one model only if nothing changed meanwhile. Raises StartError."""
+    path, _ = target.inputs.checkpoint
+    try:
+        now = await asyncio.to_thread(checkpoint_fingerprint, path)
+    except CheckpointError as error:
+        raise StartError(Failure(code=error.code, message=error.message)) from error
+    if now != fingerprint:
+        message = f"{path}: changed while it was loaded; reload again when it is whole"
+        raise StartError(Failure(code=FILE_UNREADABLE, message=message))
 
 
 async def _tell_progress(generation: Generation) -> None:

@@ -10,14 +10,11 @@ import time
 
 import structlog
 
-from halogend.checkpoint.errors import CheckpointError
 from halogend.config.codes import Code
 from halogend.control.converge import switch
-from halogend.control.facts import checkpoint_fingerprint
 from halogend.control.house import House
-from halogend.control.load import Superseded, load
+from halogend.control.load import Superseded, load, present_fingerprint
 from halogend.control.startup import StartError
-from halogend.control.target import Target
 from halogend.control.unit import Unit, first_of
 
 _log = structlog.get_logger()
@@ -51,8 +48,8 @@ async def recover(unit: Unit, house: House) -> None:
         if unit.newer is not None:
             return
         try:
-            degraded = await asyncio.to_thread(_changed_input, target)
-            newcomer = await load(unit, target, house, None)
+            present = await present_fingerprint(target)
+            newcomer = await load(unit, target, house, None, present)
         except Superseded:
             return
         except StartError as error:
@@ -61,7 +58,8 @@ async def recover(unit: Unit, house: House) -> None:
             _log.error("restart_failed", model=unit.name, error=str(error))
             continue
         await switch(unit, target, newcomer, house, None)
-        unit.degraded = degraded
+        path, planned = target.inputs.checkpoint
+        unit.degraded = None if present == planned else f"InputsChanged: {path} is not the file that was planned with"
         return
 
 
@@ -71,12 +69,3 @@ def _next_backoff_s(unit: Unit, now: float) -> float | None:
     unit.deaths.append(now)
     died = len(unit.deaths)
     return BACKOFF_S[died - 1] if died <= len(BACKOFF_S) else None
-
-
-def _changed_input(target: Target) -> str | None:
-    path, planned = target.inputs.checkpoint
-    try:
-        now = checkpoint_fingerprint(path)
-    except CheckpointError as error:
-        return f"InputsChanged: {error}"
-    return None if now == planned else f"InputsChanged: {path} is not the file that was planned with"

@@ -10,7 +10,7 @@ import sys
 
 import structlog
 
-from halogend.engine.worker import EXIT_BUG, LOADER_NICENESS, EngineWorker
+from halogend.engine.worker import EXIT_BUG, EngineWorker
 from halogend.obs.log import configure_worker
 from halogend.wire.channel import WorkerChannel
 from halogend.wire.process import die_with_parent
@@ -22,14 +22,13 @@ def main() -> int:
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--data-fd", type=int, required=True)
     parser.add_argument("--parent-pid", type=int, required=True)
-    parser.add_argument("--loader-niceness", type=int, default=LOADER_NICENESS, help="default: %(default)s")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent_pid)
     faulthandler.enable()
     configure_worker("engine")
     control, data = (WorkerChannel(socket.socket(fileno=fd)) for fd in (arguments.control_fd, arguments.data_fd))
     try:
-        return EngineWorker(control, data, arguments.loader_niceness).run()
+        return EngineWorker(control, data).run()
     except Exception:  # noqa: BLE001 (the last line of defence: our own bug becomes a log line and a status)
         structlog.get_logger(__name__).exception("engine_failed")
         return EXIT_BUG

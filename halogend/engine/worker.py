@@ -44,7 +44,6 @@ EXIT_BROKEN = 5
 
 START_FAILED = "HRT-1010"
 OUT_OF_MEMORY = "HRT-1016"
-LOADER_NICENESS = 19  # serving engines beside it lose nothing
 _GOODBYE_S = 5.0
 
 log = structlog.get_logger(__name__)
@@ -59,12 +58,11 @@ class _Start:
 
 
 class EngineWorker:
-    """Runs once. Owns both channels and the loader thread, whose niceness is `loader_niceness`."""
+    """Runs once. Owns both channels and the loader thread."""
 
-    def __init__(self, control: WorkerChannel, data: WorkerChannel, loader_niceness: int = LOADER_NICENESS) -> None:
+    def __init__(self, control: WorkerChannel, data: WorkerChannel) -> None:
         self._control = control
         self._data = data
-        self._loader_niceness = loader_niceness
         self._progress = Progress()
         self._ended = threading.Event()
 
@@ -112,7 +110,7 @@ class EngineWorker:
         loading.add_done_callback(lambda _: os.eventfd_write(done, 1))
         threading.Thread(
             target=load_into,
-            args=(start.spec, self._progress, loading, self._loader_niceness),
+            args=(start.spec, self._progress, loading),
             name="load",
             daemon=True,
         ).start()
@@ -168,12 +166,12 @@ class EngineWorker:
         return EXIT_STOPPED
 
 
-def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded], niceness: int) -> None:
+def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded]) -> None:
     """The loader thread: imports what is heavy, so that the main thread never waits for it, and loads."""
     # Imports and weights make many objects and no garbage: looking for some takes a tenth of the time.
     gc.disable()
     try:
-        nice_thread(niceness)
+        nice_thread(spec.loader_niceness)
         progress.loader.follow()
         import halogend.engine.loop  # noqa: F401, PLC0415 (imported here so that the main thread never waits for it)
         from halogend.engine.loading import load  # noqa: PLC0415

@@ -123,6 +123,7 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     threads: int
     load_threads: int  # 0 is auto
     limits: EngineLimits
+    loader_niceness: int = 0  # of the threads that load: above 0 where others serve on these cores
 
 
 class TextSpec(Part, frozen=True, kw_only=True):
@@ -132,6 +133,7 @@ class TextSpec(Part, frozen=True, kw_only=True):
     load_format: str
     chat_template: str | None
     limits: Limits
+    loader_niceness: int = 0  # as an engine's
 
 
 # --- control: both ways -----------------------------------------------------------------------

@@ -84,10 +84,10 @@ def test_it_loads_serves_and_stops(spawn: Spawn, tiny: Path) -> None:
 
 
 def test_while_it_loads_it_yields_tells_its_progress_and_listens(spawn: Spawn, tiny: Path) -> None:
-    process = spawn(loader_niceness=None)
+    process = spawn()
     process.client.until_told(Hello)
     own = process.niceness()[process.popen.pid]
-    process.client.control.send(StartEngine(spec=engine_spec(tiny)))
+    process.client.control.send(StartEngine(spec=engine_spec(tiny, loader_niceness=19)))
     process.client.control.send(SetThreads(threads=1))
     process.client.data.send(make_generate(1, [1, 2], 300))
     nicest = own

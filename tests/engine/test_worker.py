@@ -31,7 +31,7 @@ def running_worker() -> Iterator[EngineClient]:
     pairs = [[WorkerChannel(end) for end in socket.socketpair()] for _ in range(2)]
     (control, their_control), (data, their_data) = pairs
     statuses: list[int] = []
-    engine = EngineWorker(their_control, their_data, loader_niceness=0)
+    engine = EngineWorker(their_control, their_data)
     thread = threading.Thread(target=lambda: statuses.append(engine.run()), name="worker")
     thread.start()
     try:
@@ -90,6 +90,6 @@ def test_a_message_between_the_end_of_loading_and_its_signal(monkeypatch: pytest
 
 def test_loading_leaves_the_collector_on() -> None:
     loading: Future[object] = Future()
-    worker.load_into(NO_FILE, Progress(), loading, 0)
+    worker.load_into(NO_FILE, Progress(), loading)
     assert "model.gguf" in str(loading.exception())
     assert gc.isenabled()

@@ -18,11 +18,9 @@ from halogend.wire.messages import EngineReady, EngineSpec, Hello, StartEngine
 
 
 class EngineProcess:
-    """Started, but not told what to load. `close` ends it whatever its state. Its loader is as nice as
-    the tests, unless it is told otherwise (None: as in production): on a busy machine a nicer one
-    hardly runs at all."""
+    """Started, but not told what to load. `close` ends it whatever its state."""
 
-    def __init__(self, *, parent_pid: int | None = None, loader_niceness: int | None = 0) -> None:
+    def __init__(self, *, parent_pid: int | None = None) -> None:
         our_control, their_control = socket.socketpair()
         our_data, their_data = socket.socketpair()
         fds = (their_control.fileno(), their_data.fileno())
@@ -31,7 +29,6 @@ class EngineProcess:
                 *(sys.executable, "-P", "-m", "halogend.engine"),
                 *("--control-fd", str(fds[0]), "--data-fd", str(fds[1])),
                 *("--parent-pid", str(parent_pid or os.getpid())),
-                *(() if loader_niceness is None else ("--loader-niceness", str(loader_niceness))),
             ],
             pass_fds=fds,
             stdin=subprocess.DEVNULL,

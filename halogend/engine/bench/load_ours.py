@@ -1,4 +1,4 @@
-"""Our side of `halogend bench load`: the loader's thread as an engine starts it, but for its niceness."""
+"""Our side of `halogend bench load`: the loader's thread as an engine starts it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ours(path: str, precision: str, threads: int) -> OurFigures:
     future: Future[Loaded] = Future()
     progress = _Clocked()
     with Peaks() as peaks:
-        loader = threading.Thread(target=load_into, args=(spec, progress, future, 0), name="load")
+        loader = threading.Thread(target=load_into, args=(spec, progress, future), name="load")
         loader.start()
         loader.join()
     loaded = future.result()
