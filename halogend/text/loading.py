@@ -21,9 +21,6 @@ from halogend.text.tokenizer import Tokenizer
 from halogend.wire.messages import TextSpec
 from halogend.wire.process import nice_thread
 
-# Those who serve on these cores come first: a tenth of a core is all that is taken from them. At 19 it
-# would be a hundredth, and beside engines that are always busy the two seconds of work take minutes.
-_LOADER_NICENESS = 10
 _TEMPLATE_KEY = "tokenizer.chat_template"
 
 
@@ -43,7 +40,7 @@ def load(spec: TextSpec, progress: Progress) -> Loaded:
 
     Raises CheckpointError.
     """
-    nice_thread(_LOADER_NICENESS)
+    nice_thread(spec.loader_niceness)
     progress.loader.follow()
     start = time.monotonic()
     gc.disable()  # a million objects are made here and none is garbage: a quarter of the time
