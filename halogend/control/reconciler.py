@@ -250,7 +250,7 @@ class Reconciler:
             receipt.revision = drafted.revision
             receipt.previous_revision = None if self.accepted is None else self.accepted.revision
             plan = self._plan(drafted)
-            problems = plan.problems or await self._prepare(drafted) or await self._commit()
+            problems = plan.problems or await self._prepare(drafted) or await self._commit(drafted.wanted)
             if problems:
                 await self._sockets.discard()
                 return self._reject(receipt, tuple(drafted.placed(problem) for problem in problems))
@@ -299,9 +299,18 @@ class Reconciler:
         problem = await self._sockets.prepare(drafted.document.server, drafted.access)
         return () if problem is None else (problem,)
 
-    async def _commit(self) -> tuple[Problem, ...]:
+    async def _commit(self, wanted: Mapping[str, Target]) -> tuple[Problem, ...]:
+        """Names first: a request may come as soon as a listener is there, and waits for its model."""
+        router = self.house.router
+        new = [name for name in wanted if router.route(name) is None]
+        for name in new:
+            router.open(name, wanted[name].settings)
         problem = await self._sockets.commit()
-        return () if problem is None else (problem,)
+        if problem is None:
+            return ()
+        for name in new:
+            router.close(name)
+        return (problem,)
 
     def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan) -> None:
         self.accepted = self._open[receipt.id] = accepted
