@@ -26,18 +26,22 @@ from halogend.api.listeners import Applications, Listeners
 from halogend.api.services import Services
 from halogend.control.cores import Cores
 from halogend.control.generation import Generation
+from halogend.control.history import History
 from halogend.control.house import House
 from halogend.control.input_watch import InputWatch
 from halogend.control.ledger import Ledger
 from halogend.control.machine import probe
 from halogend.control.notify import Notifier
+from halogend.control.planning import Given
 from halogend.control.process import Host
-from halogend.control.receipts import Milestone, Outcome, Receipt
+from halogend.control.receipts import Outcome, Receipt
 from halogend.control.reconciler import Reconciler, Source
 from halogend.control.router import Router
 from halogend.control.source import Content, FileSource, StatedSource
 from halogend.control.standing import standing
+from halogend.control.state_dir import StateDir, StateError
 from halogend.control.status import status
+from halogend.control.steering import Steering
 from halogend.control.supervisor import Supervisor
 from halogend.control.unit import first_of
 from halogend.obs.exits import Exit
@@ -52,11 +56,14 @@ STOP_LIMIT_S = _STOP_DRAIN_S + _CLOSE_S + 10.0  # 10: generations end, and are k
 @dataclass(frozen=True, slots=True)
 class Options:
     """From the command line. `config` is the document's file or the document itself; `admin` is used
-    where the document names no admin listener."""
+    where the document names no admin listener; `state` is where receipts and active documents are kept;
+    `resume` starts from the last active document where the source's is bad."""
 
     config: Path | StatedSource
     admin: str
     environ: Mapping[str, str]
+    state: Path | None = None
+    resume: bool = False
 
 
 async def run(options: Options) -> int:
@@ -84,8 +91,12 @@ class Daemon:
         self._activation = Activation.from_environ(options.environ, os.getpid())
         applications = Applications(self.inference, self.administration)
         self._listeners = Listeners(applications, self._metrics, options.admin, self._activation)
-        source = Source(self._source.name, options.environ, self._source.read, self._source.parse)
-        self._reconciler = Reconciler(self._house, machine, self._listeners, source)
+        origin = self._source
+        source = Source(origin.name, options.environ, origin.read, origin.parse, origin.peek)
+        history = History(_state_dir(options.state))
+        self._reconciler = Reconciler(self._house, machine, self._listeners, source, history)
+        self._steering = Steering(self._reconciler)
+        self._resume = options.resume
         self._inputs = InputWatch(self._reconciler.signatures, self._reconciler.reread)
         self._notifier = Notifier.from_environ(options.environ, os.getpid())
         self._supervisor = Supervisor(self._reconciler, self._notifier)
@@ -104,13 +115,12 @@ class Daemon:
             self._activation.close()
 
     async def _run(self) -> int:
-        first = self._reconciler.reload("start", "start")
-        await first.wait(Milestone.ACCEPTED)
+        tried = await self._steering.start(resume=self._resume)
         if self._reconciler.accepted is None:
-            sys.stderr.writelines(f"{problem}\n" for problem in first.problems)
+            sys.stderr.writelines(f"{problem}\n" for receipt in tried for problem in receipt.problems)
             self._supervisor.ends(STOP_LIMIT_S, standing(self._reconciler))
             await self._end()
-            return Exit.BAD_DOCUMENT if first.outcome is Outcome.REJECTED else Exit.FAULT
+            return Exit.BAD_DOCUMENT if tried[0].outcome is Outcome.REJECTED else Exit.FAULT
         self._source.start()
         keeping = asyncio.create_task(self._listeners.keep())
         watching = asyncio.create_task(self._inputs.run())
@@ -138,7 +148,8 @@ class Daemon:
         return admin_app(self)
 
     def status(self) -> dict[str, Any]:
-        return {**status(self._reconciler, __version__, self._started_at), **self._listeners.view()}
+        whole = status(self._reconciler, __version__, self._started_at)
+        return {**whole, **self._steering.view(), **self._listeners.view()}
 
     def receipts(self) -> tuple[Receipt, ...]:
         return self._reconciler.receipts.all()
@@ -146,8 +157,29 @@ class Daemon:
     def receipt(self, receipt_id: str) -> Receipt | None:
         return self._reconciler.receipts.get(receipt_id)
 
-    def reload(self, trigger: str, actor: str) -> Receipt:
-        receipt = self._reconciler.reload(trigger, actor)
+    def reload(self, trigger: str, actor: str, *, force: bool = False) -> Receipt:
+        return self._followed(self._reconciler.reload(trigger, actor, force=force))
+
+    async def plan(self, given: Given | None) -> dict[str, Any]:
+        return await self._steering.plan(given)
+
+    async def plan_rollback(self, receipt_id: str | None) -> dict[str, Any]:
+        return await self._steering.plan_rollback(receipt_id)
+
+    def rollback(self, receipt_id: str | None, actor: str) -> Receipt:
+        return self._followed(self._steering.rollback(receipt_id, actor))
+
+    def hold(self, actor: str) -> dict[str, Any]:
+        return self._steering.hold(actor)
+
+    def resume(self, actor: str) -> Receipt | None:
+        receipt = self._steering.resume(actor)
+        return None if receipt is None else self._followed(receipt)
+
+    def ledger(self) -> dict[str, Any]:
+        return self._steering.ledger()
+
+    def _followed(self, receipt: Receipt) -> Receipt:
         self._supervisor.follow(receipt)
         return receipt
 
@@ -157,7 +189,7 @@ class Daemon:
     # --- signals and ends -------------------------------------------------------------------------
 
     def _on_change(self, content: Content) -> None:
-        self._supervisor.follow(self._reconciler.reload("file", "file", content))
+        self._followed(self._reconciler.reload("file", "file", content))
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -197,3 +229,14 @@ class Daemon:
     def _generations(self) -> list[Generation]:
         units = self._house.units.values()
         return [each for unit in units for each in (unit.serving, *unit.draining) if each is not None]
+
+
+def _state_dir(path: Path | None) -> StateDir | None:
+    """Without one the daemon serves all the same, and forgets at its end."""
+    if path is None:
+        return None
+    try:
+        return StateDir.open(path)
+    except StateError as error:
+        _log.error("state_not_kept", error=str(error))
+        return None

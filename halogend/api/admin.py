@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from halogend.api.bodies import ClientGoneError
+from halogend.api.bodies import ClientGoneError, read_bytes
 from halogend.api.exchange import until_gone
 from halogend.api.faults import application
 from halogend.api.generation import CLIENT_GONE
 from halogend.api.ports import Admin
+from halogend.control.plan_report import PlanOutcome
+from halogend.control.planning import Given
 from halogend.control.receipts import Milestone, Outcome, Receipt
 from halogend.control.requests import RequestError
+from halogend.control.source import MAX_DOCUMENT_BYTES, Content
 
 _PREFIX = "/admin/v1"
 _WAITS = {"none": None, "serving": Milestone.SERVING, "closed": Milestone.CLOSED}
@@ -29,6 +34,9 @@ _STATUS = {
     Outcome.FAILED: 500,
 }
 _ACCEPTED = 202
+_SWITCH = {"false": False, "true": True}
+_BODY_PATIENCE_S = 30.0
+_FILE_CHARACTERS = 4096
 
 
 def admin_app(admin: Admin) -> Starlette:
@@ -40,7 +48,13 @@ def admin_app(admin: Admin) -> Starlette:
             Route(f"{_PREFIX}/receipts", endpoint.receipts, methods=["GET"]),
             Route(f"{_PREFIX}/receipts/{{id}}", endpoint.receipt, methods=["GET"]),
             Route(f"{_PREFIX}/document", endpoint.document, methods=["GET"]),
+            Route(f"{_PREFIX}/ledger", endpoint.ledger, methods=["GET"]),
+            Route(f"{_PREFIX}/plan", endpoint.plan_source, methods=["GET"]),
+            Route(f"{_PREFIX}/plan", endpoint.plan, methods=["POST"]),
             Route(f"{_PREFIX}/reload", endpoint.reload, methods=["POST"]),
+            Route(f"{_PREFIX}/rollback", endpoint.rollback, methods=["POST"]),
+            Route(f"{_PREFIX}/hold", endpoint.hold, methods=["POST"]),
+            Route(f"{_PREFIX}/resume", endpoint.resume, methods=["POST"]),
         ]
     )
 
@@ -72,8 +86,47 @@ class _AdminEndpoint:
     async def document(self, _request: Request) -> Response:
         return Response(self.admin.document(), media_type="application/yaml")
 
+    async def ledger(self, _request: Request) -> Response:
+        return JSONResponse(self.admin.ledger())
+
+    async def plan_source(self, _request: Request) -> Response:
+        """Of what the source holds now."""
+        return _planned(await self.admin.plan(None))
+
+    async def plan(self, request: Request) -> Response:
+        """Of the document in the body; `?file=` is what its problems call it."""
+        try:
+            data = await read_bytes(request, patience_s=_BODY_PATIENCE_S, max_bytes=MAX_DOCUMENT_BYTES)
+        except ClientGoneError:
+            return Response(status_code=CLIENT_GONE)
+        file = request.query_params.get("file", "")[:_FILE_CHARACTERS]
+        content = Content(data, hashlib.sha256(data).hexdigest())
+        return _planned(await self.admin.plan(Given(content, file)))
+
     async def reload(self, request: Request) -> Response:
-        return await _answer(request, lambda: self.admin.reload("api", actor_of(request)), status_of)
+        """`?dry_run=true` answers with the plan of it, `?force=true` goes through a hold."""
+        if _switch(request, "dry_run"):
+            return await self.plan_source(request)
+        force = _switch(request, "force")
+        return await _answer(request, lambda: self.admin.reload("api", actor_of(request), force=force), status_of)
+
+    async def rollback(self, request: Request) -> Response:
+        """To `?receipt=`, else to the document before; `?dry_run=true` answers with the plan of it."""
+        wanted = request.query_params.get("receipt")
+        if _switch(request, "dry_run"):
+            return _planned(await self.admin.plan_rollback(wanted))
+        return await _answer(request, lambda: self.admin.rollback(wanted, actor_of(request)), status_of)
+
+    async def hold(self, request: Request) -> Response:
+        return JSONResponse(self.admin.hold(actor_of(request)))
+
+    async def resume(self, request: Request) -> Response:
+        """The receipt of what was put off, as a reload answers; else that nothing is held."""
+        _milestone(request)
+        receipt = self.admin.resume(actor_of(request))
+        if receipt is None:
+            return JSONResponse({"hold": None})
+        return await _answer(request, lambda: receipt, status_of)
 
 
 def actor_of(request: Request) -> str:
@@ -84,12 +137,30 @@ def actor_of(request: Request) -> str:
     return str(state.get("peer") or "unix")
 
 
-async def _answer(request: Request, get: Callable[[], Receipt], status: Callable[[Receipt], int]) -> Response:
-    """Reads `?wait=` before it asks for anything. The change goes on when its caller leaves."""
+def _planned(plan: dict[str, Any]) -> Response:
+    """One that would be rejected is no success."""
+    status = _STATUS[Outcome.REJECTED] if plan["outcome"] == PlanOutcome.REJECTED else _STATUS[Outcome.UNCHANGED]
+    return JSONResponse(plan, status_code=status)
+
+
+def _switch(request: Request, name: str) -> bool:
+    text = request.query_params.get(name, "false")
+    if text not in _SWITCH:
+        raise RequestError("invalid_value", f"`{name}` takes one of {', '.join(_SWITCH)}", param=name)
+    return _SWITCH[text]
+
+
+def _milestone(request: Request) -> Milestone | None:
+    """Of `?wait=`; None: nothing is waited for."""
     wait = request.query_params.get("wait", "none")
     if wait not in _WAITS:
         raise RequestError("invalid_value", f"`wait` takes one of {', '.join(_WAITS)}", param="wait")
-    milestone = _WAITS[wait]
+    return _WAITS[wait]
+
+
+async def _answer(request: Request, get: Callable[[], Receipt], status: Callable[[Receipt], int]) -> Response:
+    """Reads `?wait=` before it asks for anything. The change goes on when its caller leaves."""
+    milestone = _milestone(request)
     receipt = get()
     if milestone is not None:
         try:

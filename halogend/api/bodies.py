@@ -28,16 +28,22 @@ async def read_object(request: Request, *, patience_s: float, max_bytes: int = M
     `patience_s` bounds the wait for each further piece. Raises RequestError (body_too_large,
     body_timeout, bad_encoding, bad_json) and ClientGoneError.
     """
+    body = await read_bytes(request, patience_s=patience_s, max_bytes=max_bytes)
+    if len(body) > _LARGE_BYTES:  # up to half a second for a hostile one; in a thread the loop goes on
+        return await asyncio.to_thread(parse_object, body)
+    return parse_object(body)
+
+
+async def read_bytes(request: Request, *, patience_s: float, max_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """The body as it came. Raises RequestError (body_too_large, body_timeout, bad_encoding) and
+    ClientGoneError."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.lower() != "identity":
         raise RequestError("bad_encoding", f"A body in content-encoding `{encoding}` is not accepted; send it plain.")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > max_bytes:
         _refuse_size(max_bytes)
-    body = await _read(request.receive, patience_s, max_bytes)
-    if len(body) > _LARGE_BYTES:  # up to half a second for a hostile one; in a thread the loop goes on
-        return await asyncio.to_thread(parse_object, body)
-    return parse_object(body)
+    return await _read(request.receive, patience_s, max_bytes)
 
 
 async def _read(receive: Callable[[], Awaitable[Message]], patience_s: float, max_bytes: int) -> bytes:

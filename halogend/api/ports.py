@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
+from halogend.control.planning import Given
 from halogend.control.receipts import Receipt
 from halogend.control.requests import InferenceRequest, ServedModel
 from halogend.wire.messages import TextEvent
@@ -58,8 +59,25 @@ class Admin(Protocol):
 
     def receipt(self, receipt_id: str) -> Receipt | None: ...
 
-    def reload(self, trigger: str, actor: str) -> Receipt:
-        """Opens the receipt now; the work goes on in the background."""
+    def reload(self, trigger: str, actor: str, *, force: bool = False) -> Receipt:
+        """Opens the receipt now; the work goes on in the background. While changes are held only
+        `force` gets through."""
 
     def document(self) -> str:
         """The canonical text of the active document; empty before the first."""
+
+    async def plan(self, given: Given | None) -> dict[str, Any]:
+        """What this document, or what the source holds, would do now. Changes nothing."""
+
+    async def plan_rollback(self, receipt_id: str | None) -> dict[str, Any]:
+        """Raises RequestError, as `rollback` does."""
+
+    def rollback(self, receipt_id: str | None, actor: str) -> Receipt:
+        """Applies the document that the receipt made active, or the one before. Raises RequestError."""
+
+    def hold(self, actor: str) -> dict[str, Any]: ...
+
+    def resume(self, actor: str) -> Receipt | None:
+        """The receipt of what was put off, if anything was."""
+
+    def ledger(self) -> dict[str, Any]: ...

@@ -83,7 +83,7 @@ def _socket(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{text}: it takes unix: and an absolute path; host:port stands in the document")
 
 
-def ask(where: Endpoint, method: str, path: str) -> tuple[int, Any]:
+def ask(where: Endpoint, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
     """(status, JSON body). Raises AdminError."""
     connection, headers = _connection(where)
     try:
@@ -94,18 +94,18 @@ def ask(where: Endpoint, method: str, path: str) -> tuple[int, Any]:
         connection.close()
         raise AdminError(_unreachable(where, error)) from error
     try:
-        connection.request(method, f"/admin/v1{path}", headers=headers)
+        connection.request(method, f"/admin/v1{path}", body, headers)
         response = connection.getresponse()
-        status, body = response.status, json.loads(response.read())
+        status, answer = response.status, json.loads(response.read())
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise AdminError(
             f"the daemon at {where} hung up before it answered; `halogend receipts` may know more"
         ) from error
     finally:
         connection.close()
-    if "error" in body and "outcome" not in body:
-        raise AdminError(body["error"]["message"])
-    return status, body
+    if "error" in answer and "outcome" not in answer:
+        raise AdminError(answer["error"]["message"])
+    return status, answer
 
 
 def _connection(where: Endpoint) -> tuple[http.client.HTTPConnection, dict[str, str]]:

@@ -18,6 +18,7 @@ from halogend.cli import check
 from halogend.cli import run as run_file
 from halogend.cli.admin import add_socket, own_socket
 from halogend.cli.main import to_the_end
+from halogend.cli.state import add_state, state_directory
 from halogend.config.flash_flags import COMMAND_LINE, FLAGS, FlagDocument
 from halogend.config.shape import MODEL_KEYS, SERVER_KEYS
 from halogend.obs.exits import Exit
@@ -60,7 +61,11 @@ def _serve(document: FlagDocument, args: argparse.Namespace) -> int:
 
     configure_daemon(level=args.log_level)
     source = StatedSource(COMMAND_LINE, document.data, document.parse)
-    return asyncio.run(daemon.run(daemon.Options(config=source, admin=own_socket(args), environ=dict(os.environ))))
+    state = state_directory(args.state, os.environ)
+    options = daemon.Options(
+        config=source, admin=own_socket(args), environ=dict(os.environ), state=state, resume=args.resume
+    )
+    return asyncio.run(daemon.run(options))
 
 
 def _show(document: FlagDocument) -> int:
@@ -134,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     for name in _LATER:
         parser.add_argument(f"--{name}", dest=name, action="store_true", help="not available yet")
     add_socket(parser)
+    add_state(parser)
     run_file.add_log_level(parser)
     parser.add_argument("--version", action="version", version=f"halogend {__version__}")
     return parser

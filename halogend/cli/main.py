@@ -12,9 +12,23 @@ import sys
 from collections.abc import Callable, Sequence
 
 from halogend import __version__
-from halogend.cli import bench, check, explain, receipts, reload, run, schema, status
+from halogend.cli import (
+    bench,
+    check,
+    explain,
+    hold,
+    plan,
+    receipts,
+    reload,
+    resume,
+    rollback,
+    run,
+    schema,
+    status,
+)
+from halogend.cli.parser import CommandParser
 
-COMMANDS = (run, check, reload, status, receipts, explain, schema, bench)
+COMMANDS = (run, check, plan, reload, rollback, hold, resume, status, receipts, explain, schema, bench)
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -22,14 +36,14 @@ BROKEN_PIPE = 141
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="halogend", description="One declaration, live LLM engines.")
     top.add_argument("--version", action="version", version=f"halogend {__version__}")
-    subparsers = top.add_subparsers(required=True, metavar="COMMAND")
+    subparsers = top.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
     for command in COMMANDS:
         command.add(subparsers)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit statuses are the command's own; 2 is a usage error."""
+    """Exit statuses are the command's own; 2 is a usage error, but where a command says another."""
     args = parser().parse_args(arguments)
     return to_the_end(lambda: args.run(args))
 

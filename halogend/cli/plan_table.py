@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from halogend.cli.show import problem_line
+from halogend.cli.show import hold_line, problem_line
 
 _HEADLINES = {
     "unchanged": "nothing to do",
@@ -19,6 +19,8 @@ _LEAST_WIDTH = 40
 def plan_lines(plan: dict[str, Any], width: int = 100) -> list[str]:
     """No line is longer than `width` columns, but for problems, which are never cut."""
     lines = [_headline(plan), *(f"  {problem_line(each)}" for each in plan["problems"])]
+    if plan["hold"]:
+        lines.append(f"  {hold_line(plan['hold'])}")
     if plan["models"]:
         lines += ["", *_models(plan)]
     lines += [f"  {_change(each)}" for each in plan["server_changes"]]

@@ -7,28 +7,57 @@ import json
 import sys
 from typing import Any
 
-from halogend.cli import admin
+from halogend.cli import admin, plan
 from halogend.cli.show import receipt_lines
 
 _EXIT = {"applied": 0, "unchanged": 0, "partially_applied": 3}
+_FAULT = 1
 
 
 def add(subparsers: Any) -> None:
-    parser = subparsers.add_parser("reload", help="read the source now and print the receipt")
-    parser.add_argument("--wait", choices=("serving", "closed", "none"), default="serving")
-    parser.add_argument("--json", action="store_true")
-    admin.add_address(parser)
+    parser = subparsers.add_parser(
+        "reload",
+        help="read the source now and print the receipt",
+        description="Exit 0: applied or unchanged. 1: rejected, failed or held. 3: applied in part.",
+    )
+    add_wait(parser)
+    parser.add_argument("--force", action="store_true", help="once, although changes are held")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan only, as `halogend plan` does")
+    plan.add_json(parser)
     parser.set_defaults(run=run)
 
 
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait", choices=("serving", "closed", "none"), default="serving", help="default: until it serves"
+    )
+
+
 def run(args: argparse.Namespace) -> int:
+    if args.dry_run:
+        return show_plan(args, "/reload?dry_run=true")
+    return change(args, f"/reload?wait={args.wait}" + ("&force=true" if args.force else ""))
+
+
+def show_plan(args: argparse.Namespace, path: str) -> int:
     try:
-        _, receipt = admin.ask(admin.address(args), "POST", f"/reload?wait={args.wait}")
+        return plan.show(args, admin.ask(admin.address(args), "POST", path)[1])
     except admin.AdminError as error:
         print(error, file=sys.stderr)
-        return 1
+        return _FAULT
+
+
+def change(args: argparse.Namespace, path: str, nothing: str = "") -> int:
+    """Asks for a change, prints its receipt and returns the exit status of its outcome. `nothing` is
+    said where the daemon had nothing to change."""
+    try:
+        _, receipt = admin.ask(admin.address(args), "POST", path)
+    except admin.AdminError as error:
+        print(error, file=sys.stderr)
+        return _FAULT
     if args.json:
         print(json.dumps(receipt, indent=2))
     else:
-        print("\n".join(receipt_lines(receipt)))
-    return 0 if receipt["outcome"] is None else _EXIT.get(receipt["outcome"], 1)
+        print("\n".join(receipt_lines(receipt)) if "id" in receipt else nothing)
+    outcome = receipt.get("outcome")
+    return 0 if outcome is None else _EXIT.get(outcome, _FAULT)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from halogend.cli.admin import add_socket, own_socket
+from halogend.cli.state import add_state, state_directory
 
 DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 
@@ -16,6 +17,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="the daemon, in the foreground")
     parser.add_argument("--config", type=Path, default=Path(DEFAULT_CONFIG), metavar="FILE", help=DEFAULT_CONFIG)
     add_socket(parser)
+    add_state(parser)
     add_log_level(parser)
     parser.set_defaults(run=run)
 
@@ -31,5 +33,11 @@ def run(args: argparse.Namespace) -> int:
     from halogend.obs.log import configure_daemon
 
     configure_daemon(level=args.log_level)
-    options = daemon.Options(config=args.config, admin=own_socket(args), environ=dict(os.environ))
+    options = daemon.Options(
+        config=args.config,
+        admin=own_socket(args),
+        environ=dict(os.environ),
+        state=state_directory(args.state, os.environ),
+        resume=args.resume,
+    )
     return asyncio.run(daemon.run(options))

@@ -12,13 +12,15 @@ def receipt_row(receipt: dict[str, Any]) -> str:
     at = _clock(receipt["asked_at"])
     outcome = receipt["outcome"] or "in progress"
     models = ", ".join(f"{m['model']}: {m['action']}" for m in receipt["models"] if m["action"] != "keep")
-    return f"{receipt['id']:>5}  {at}  {outcome:<17} {receipt['trigger']:<7} {_short(receipt['revision']):<13} {models}"
+    who = f"{receipt['trigger']:<8} {_short(receipt['revision']):<13} {receipt['actor']:<10}"
+    return f"{receipt['id']:>5}  {at}  {outcome:<17} {who} {models}".rstrip()
 
 
 def receipt_lines(receipt: dict[str, Any]) -> list[str]:
     """One receipt in full."""
     outcome = receipt["outcome"] or "in progress"
-    lines = [f"{receipt['id']}: {outcome}  (trigger {receipt['trigger']}, by {receipt['actor']})"]
+    source = f", {receipt['source']}" if receipt["source"] else ""
+    lines = [f"{receipt['id']}: {outcome}  (trigger {receipt['trigger']}, by {receipt['actor']}{source})"]
     lines.append(f"  revision {_short(receipt['previous_revision'])} -> {_short(receipt['revision'])}")
     lines += [f"  {problem_line(problem)}" for problem in receipt["problems"]]
     lines += [f"  {_change(change)}" for change in receipt["server_changes"]]
@@ -34,6 +36,7 @@ def status_lines(status: dict[str, Any]) -> list[str]:
         f"halogend {status['version']}, up {status['uptime_s']:.0f} s, source {status['source']}",
         f"revision desired {_short(revision['desired'])}, active {_short(revision['active'])}: {state}",
     ]
+    lines += _steering(status)
     lines += _access(status)
     for name, model in status["models"].items():
         lines.append(f"  {name}: {model['state']}  {model['path'] or ''}")
@@ -60,6 +63,23 @@ def _access(status: dict[str, Any]) -> Iterator[str]:
 
 def _days(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} days" if seconds >= 2 * 86_400 else f"{seconds / 3600:.0f} hours"
+
+
+def hold_line(hold: dict[str, Any]) -> str:
+    line = f"changes are held since {_clock(hold['since'])} by {hold['by']}; `halogend resume` frees them"
+    return f"{line} and applies what was put off" if hold["put_off"] else line
+
+
+def _steering(status: dict[str, Any]) -> Iterator[str]:
+    """What keeps the daemon from being what its source says."""
+    if status["hold"]:
+        yield hold_line(status["hold"])
+    if status["drift"]:
+        drift = status["drift"]
+        holds = f"holds {drift['source_revision']}" if drift["source_revision"] else "cannot be used"
+        yield f"drift: this is the document of {drift['receipt']}, the source {holds}; `halogend reload` applies it"
+    if status["state"] and status["state"]["trouble"]:
+        yield f"state is not kept in {status['state']['directory']}: {status['state']['trouble']}"
 
 
 def _model(model: dict[str, Any]) -> Iterator[str]:

@@ -97,7 +97,7 @@ def _report(subject: Subject, outcome: PlanOutcome, problems: Iterable[Problem],
         "revision": {"current": _short(subject.current), "planned": _short(subject.revision)},
         "problems": [problem.view() for problem in problems],
     }
-    return {**body, "models": [], "server_changes": [], "devices": [], **more}
+    return {**body, "models": [], "server_changes": [], "devices": [], "hold": None, **more}
 
 
 def _model(plan: ModelPlan, bytes_: Forecast, drain: Drain | None) -> dict[str, Any]:

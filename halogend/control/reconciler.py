@@ -101,7 +101,7 @@ class Reconciler:
         self.records = Records(house, history or History())
         self.source_revision: str | None = None
         self.accepted: Accepted | None = None
-        self._machine = machine
+        self.machine = machine
         self.source = source
         self.active: Accepted | None = None
         self._sockets = sockets
@@ -148,7 +148,7 @@ class Reconciler:
                 given = given or self._sources((self.source.peek or self.source.read)())
             except SourceError as error:
                 return rejected(Subject(self.source.file, None, current), (self._unreadable(error),))
-            drafted = await draft(given, self.source.environ, self._machine)
+            drafted = await draft(given, self.source.environ, self.machine)
             subject = Subject(given.file, drafted.revision, current)
             if drafted.document is None:
                 return rejected(subject, drafted.problems)
@@ -159,7 +159,7 @@ class Reconciler:
                 subject,
                 plan,
                 forecast(self.house.ledger.held(), presence(self.house), drafted.wanted),
-                rooms_of(drafted.document, self._machine.devices),
+                rooms_of(drafted.document, self.machine.devices),
                 drains(plan, self.house),
                 [drafted.placed(problem) for problem in problems],
             )
@@ -171,7 +171,7 @@ class Reconciler:
         except SourceError:
             self.source_revision = None
             return
-        self.source_revision = (await draft(given, self.source.environ, self._machine)).revision
+        self.source_revision = (await draft(given, self.source.environ, self.machine)).revision
 
     def reread(self, path: Path) -> Receipt:
         """Takes the accepted document's key and certificate files as they are now: the one at `path` is another.
@@ -241,7 +241,7 @@ class Reconciler:
                 given = ask.given or self._sources(self._content(ask.seen))
             except SourceError as error:
                 return self._reject(receipt, (self._unreadable(error),))
-            drafted = await draft(given, self.source.environ, self._machine)
+            drafted = await draft(given, self.source.environ, self.machine)
             self._warn(drafted.files)
             if ask.given is None:
                 self.source_revision = drafted.revision

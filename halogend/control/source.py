@@ -86,15 +86,19 @@ class FileSource:
 
     def read(self) -> Content:
         """The bytes now; remembered as seen. Raises SourceError."""
+        content = self.peek()
+        self._last_seen = content.digest
+        return content
+
+    def peek(self) -> Content:
+        """The bytes now; a watch still takes them for new. Raises SourceError."""
         try:
             data = read_regular(self.path, MAX_DOCUMENT_BYTES + 1)
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
         if len(data) > MAX_DOCUMENT_BYTES:
             raise SourceError(f"{self.path} is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
-        content = Content(data, hashlib.sha256(data).hexdigest())
-        self._last_seen = content.digest
-        return content
+        return Content(data, hashlib.sha256(data).hexdigest())
 
     def start(self) -> None:
         """Begins to watch. Where no watch can be had, the poll alone serves."""
@@ -169,6 +173,9 @@ class StatedSource:
         self._content = Content(data, hashlib.sha256(data).hexdigest())
 
     def read(self) -> Content:
+        return self._content
+
+    def peek(self) -> Content:
         return self._content
 
     def start(self) -> None:

@@ -11,7 +11,9 @@ import pytest
 from halogend.api.addresses import UnixAddress
 from halogend.api.admin import admin_app
 from halogend.api.listener import Listener
+from halogend.control.planning import Given
 from halogend.control.receipts import Milestone, Outcome, Receipt, Receipts
+from halogend.control.requests import RequestError
 
 
 class ScriptedAdmin:
@@ -20,6 +22,7 @@ class ScriptedAdmin:
     def __init__(self) -> None:
         self.held = Receipts(clock=lambda: 100.0)
         self.asked = asyncio.Event()
+        self.put_off = False
 
     def status(self) -> dict[str, Any]:
         return {"models": []}
@@ -30,12 +33,34 @@ class ScriptedAdmin:
     def receipt(self, receipt_id: str) -> Receipt | None:
         return self.held.get(receipt_id)
 
-    def reload(self, trigger: str, actor: str) -> Receipt:
+    def reload(self, trigger: str, actor: str, *, force: bool = False) -> Receipt:
         self.asked.set()
-        return self.held.open(trigger, actor)
+        return self.held.open(trigger, f"{actor} by force" if force else actor)
 
     def document(self) -> str:
         return "models: []\n"
+
+    async def plan(self, given: Given | None) -> dict[str, Any]:
+        if given is None:
+            return {"outcome": "unchanged"}
+        return {"outcome": "rejected" if b"bad" in given.content.data else "changes", "file": given.file}
+
+    async def plan_rollback(self, receipt_id: str | None) -> dict[str, Any]:
+        return {"outcome": "changes", "to": receipt_id}
+
+    def rollback(self, receipt_id: str | None, actor: str) -> Receipt:
+        if receipt_id == "r0":
+            raise RequestError("document_not_kept", "No document of `r0` is kept.")
+        return self.held.open("rollback", actor, f"kept:{receipt_id}")
+
+    def hold(self, actor: str) -> dict[str, Any]:
+        return {"hold": {"by": actor}}
+
+    def resume(self, actor: str) -> Receipt | None:
+        return self.held.open("resume", actor) if self.put_off else None
+
+    def ledger(self) -> dict[str, Any]:
+        return {"devices": {}}
 
 
 def client_of(admin: ScriptedAdmin) -> httpx.AsyncClient:
@@ -51,8 +76,10 @@ async def test_reading() -> None:
         listed = (await client.get("/receipts")).json()
         one = await client.get(f"/receipts/{first.id}")
         none = await client.get("/receipts/r99")
-        unbuilt = await client.get("/ledger")
+        ledger = (await client.get("/ledger")).json()
+        unbuilt = await client.get("/events")
     assert document.text == "models: []\n"
+    assert ledger == {"devices": {}}
     assert [each["id"] for each in listed["receipts"]] == [second.id, first.id]
     assert one.json() == first.view()
     assert (none.status_code, none.json()["error"]["code"]) == (404, "receipt_not_found")
@@ -130,3 +157,48 @@ async def test_over_the_socket_the_kernel_says_who_asked(tmp_path: Path) -> None
             await client.post("/reload?wait=closed", timeout=0.05)  # l12: the caller leaves, the change stays
         assert (await client.get("/receipts/r2")).json()["outcome"] is None
     await listener.close(0)
+
+
+async def test_r7_a_plan_that_would_be_rejected_is_no_success() -> None:
+    async with client_of(ScriptedAdmin()) as client:
+        source = await client.get("/plan")
+        fine = await client.post("/plan?file=%2Fetc%2Fc.yaml", content=b"good")
+        bad = await client.post("/plan", content=b"bad")
+        large = await client.post("/plan", content=b" " * ((4 << 20) + 1))
+    assert (source.status_code, source.json()) == (200, {"outcome": "unchanged"})
+    assert (fine.status_code, fine.json()) == (200, {"outcome": "changes", "file": "/etc/c.yaml"})
+    assert (bad.status_code, bad.json()) == (422, {"outcome": "rejected", "file": ""})
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
+
+
+async def test_a_dry_run_asks_for_nothing() -> None:
+    admin = ScriptedAdmin()
+    async with client_of(admin) as client:
+        reload = await client.post("/reload?dry_run=true")
+        rollback = await client.post("/rollback?receipt=r3&dry_run=true")
+        unclear = await client.post("/rollback?dry_run=maybe")
+    assert (reload.status_code, reload.json()["outcome"]) == (200, "unchanged")
+    assert (rollback.status_code, rollback.json()) == (200, {"outcome": "changes", "to": "r3"})
+    assert (unclear.status_code, unclear.json()["error"]["param"]) == (400, "dry_run")
+    assert admin.held.all() == ()
+
+
+async def test_rolling_back_holding_and_resuming() -> None:
+    admin = ScriptedAdmin()
+    async with client_of(admin) as client:
+        back = await client.post("/rollback?receipt=r3")
+        lost = await client.post("/rollback?receipt=r0")
+        forced = await client.post("/reload?force=true")
+        held = await client.post("/hold")
+        free = await client.post("/resume")
+        admin.put_off = True
+        unclear = await client.post("/resume?wait=forever")
+        put_off = await client.post("/resume")
+    assert (back.status_code, back.json()["trigger"], back.json()["source"]) == (202, "rollback", "kept:r3")
+    assert (lost.status_code, lost.json()["error"]["code"]) == (404, "document_not_kept")
+    assert forced.json()["actor"] == "unix by force"
+    assert held.json() == {"hold": {"by": "unix"}}
+    assert (free.status_code, free.json()) == (200, {"hold": None})
+    assert unclear.status_code == 400
+    assert (put_off.status_code, put_off.json()["trigger"]) == (202, "resume")
+    assert put_off.headers["location"].endswith(put_off.json()["id"])

@@ -81,7 +81,7 @@ class Live:
         self.url = f"http://127.0.0.1:{port}"
         self.admin = f"unix:{folder}/halogend/admin.sock"
         self.log = folder / "daemon.log"
-        environ = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
+        environ = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "STATE_DIRECTORY": str(folder / "state")}
         words = words or ("-m", "halogend", "run", "--config", str(self.config))
         command = [sys.executable, *words, "--admin", self.admin]
         with self.log.open("wb") as log:

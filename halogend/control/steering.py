@@ -1,0 +1,155 @@
+"""What people ask of the daemon beside an edit: a plan, a way back, a hold, and how it starts.
+
+Sits above the reconciler, which does what is decided here. Owns where a kept document goes and what a
+hold lets through.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+import structlog
+
+from halogend.control.history import Hold, Kept
+from halogend.control.plan_report import Room, rooms_of
+from halogend.control.planning import Given
+from halogend.control.receipts import Milestone, Receipt
+from halogend.control.reconciler import Reconciler
+from halogend.control.requests import RequestError
+from halogend.control.source import Content
+
+_log = structlog.get_logger()
+
+
+class Steering:
+    """Single writer of the hold; everything else goes through the reconciler."""
+
+    def __init__(self, reconciler: Reconciler) -> None:
+        self._reconciler = reconciler
+        self._history = reconciler.history
+
+    async def start(self, *, resume: bool) -> tuple[Receipt, ...]:
+        """The first document: the source's. While changes are held it is the one that was active last,
+        and with `resume` that one where the source's is bad. Returns what was tried, when the last of it
+        was accepted or refused."""
+        tried = []
+        if self._history.hold is not None and self._history.active:
+            _log.warning("starting_held", hold=self.hold_view())
+            tried.append(await self._start_kept())
+            if self._reconciler.accepted is not None:
+                await self._note_what_is_held_back()
+                return tuple(tried)
+        tried.append(self._reconciler.reload("start", "start", force=True))
+        await tried[-1].wait(Milestone.ACCEPTED)
+        if self._reconciler.accepted is None and resume and self._history.active:
+            _log.error("starting_from_last_active", refused=tried[-1].id)
+            tried.append(await self._start_kept())
+        return tuple(tried)
+
+    # --- plans ----------------------------------------------------------------------------------
+
+    async def plan(self, given: Given | None = None) -> dict[str, Any]:
+        """JSON-ready; None: what the source holds."""
+        return {**await self._reconciler.plan(given), "hold": self.hold_view()}
+
+    async def plan_rollback(self, receipt_id: str | None) -> dict[str, Any]:
+        """What `rollback` would do. Raises RequestError as it does."""
+        return await self.plan(self._given(self._kept(receipt_id)))
+
+    # --- the way back -----------------------------------------------------------------------------
+
+    def rollback(self, receipt_id: str | None, actor: str) -> Receipt:
+        """Applies a kept document, also while changes are held: the one of this receipt, else the newest
+        that was active and is another than the one whose targets are set. The source is left alone.
+        Raises RequestError."""
+        return self._reconciler.apply(self._given(self._kept(receipt_id)), "rollback", actor)
+
+    def _kept(self, receipt_id: str | None) -> Kept:
+        accepted = self._reconciler.accepted
+        if receipt_id is None:
+            kept = self._history.before(None if accepted is None else accepted.revision)
+            if kept is None:
+                raise RequestError("nothing_to_roll_back", "No other document was active before this one.")
+            return kept
+        receipt = self._reconciler.receipts.get(receipt_id)
+        if receipt is None:
+            raise RequestError("receipt_not_found", f"There is no receipt `{receipt_id}`; old ones are dropped.")
+        kept = self._history.of_receipt(receipt)
+        if kept is None:
+            there = ", ".join(each.receipt for each in self._history.active) or "none"
+            message = f"No document of `{receipt_id}` is kept: it was never active, or is too old. Kept are: {there}."
+            raise RequestError("document_not_kept", message)
+        return kept
+
+    def _given(self, kept: Kept) -> Given:
+        data = self._history.text(kept).encode()
+        return Given(Content(data, hashlib.sha256(data).hexdigest()), f"kept:{kept.receipt}")
+
+    async def _start_kept(self) -> Receipt:
+        receipt = self._reconciler.apply(self._given(self._history.active[-1]), "start", "start")
+        await receipt.wait(Milestone.ACCEPTED)
+        return receipt
+
+    # --- the hold ---------------------------------------------------------------------------------
+
+    def hold(self, actor: str) -> dict[str, Any]:
+        """From now on no trigger changes anything. A hold that is there stays, whoever put it there."""
+        if self._history.hold is None:
+            self._history.set_hold(Hold(since=self._reconciler.house.clock(), by=actor))
+            _log.warning("changes_held", by=actor)
+        return {"hold": self.hold_view()}
+
+    def resume(self, actor: str) -> Receipt | None:
+        """Frees the triggers. What was put off happens now, once; None where nothing was."""
+        hold = self._history.hold
+        if hold is None:
+            return None
+        self._history.set_hold(None)
+        _log.info("changes_free", by=actor, held_by=hold.by)
+        return self._reconciler.reload("resume", actor) if hold.put_off else None
+
+    def hold_view(self) -> dict[str, Any] | None:
+        hold = self._history.hold
+        return None if hold is None else msgspec.structs.asdict(hold)
+
+    async def _note_what_is_held_back(self) -> None:
+        """An edit that was made while no daemon ran is put off like any other."""
+        await self._reconciler.look_at_source()
+        hold, accepted = self._history.hold, self._reconciler.accepted
+        differs = accepted is not None and self._reconciler.source_revision != accepted.revision
+        if hold is not None and differs:
+            self._history.set_hold(msgspec.structs.replace(hold, put_off=True))
+
+    # --- views ------------------------------------------------------------------------------------
+
+    def view(self) -> dict[str, Any]:
+        """For the status: the hold, whether the active document is not the source's, where state is kept."""
+        return {"hold": self.hold_view(), "drift": self._drift(), "state": self._history.view()}
+
+    def ledger(self) -> dict[str, Any]:
+        """By device: what it has, and what each generation holds of it."""
+        accepted, held = self._reconciler.accepted, self._reconciler.house.ledger.held()
+        devices = self._reconciler.machine.devices
+        rooms: dict[str, Room] = {} if accepted is None else rooms_of(accepted.document, devices)
+        return {
+            "devices": {
+                each.id: {
+                    **(msgspec.to_builtins(rooms[each.id]) if each.id in rooms else {}),
+                    "held_bytes": sum(h.total_bytes for h in held.values() if h.device == each.id),
+                }
+                for each in devices
+            },
+            "generations": {
+                name: {**msgspec.to_builtins(each), "total_bytes": each.total_bytes} for name, each in held.items()
+            },
+        }
+
+    def _drift(self) -> dict[str, Any] | None:
+        reconciler = self._reconciler
+        accepted = reconciler.accepted
+        if accepted is None or accepted.is_sources or accepted.revision == reconciler.source_revision:
+            return None
+        seen = reconciler.source_revision
+        return {"receipt": accepted.receipt, "source_revision": None if seen is None else seen[:12]}
