@@ -64,6 +64,8 @@ ERRORS: dict[str, ErrorRow] = {
     "method_not_allowed": ErrorRow(405, _INVALID, Code.BAD_REQUEST),
     "model_not_found": ErrorRow(404, _INVALID, Code.MODEL_NOT_FOUND),
     "receipt_not_found": ErrorRow(404, _INVALID, Code.BAD_REQUEST),
+    "document_not_kept": ErrorRow(404, _INVALID, Code.BAD_REQUEST),
+    "nothing_to_roll_back": ErrorRow(409, _INVALID, Code.BAD_REQUEST),
     # the prompt against the model
     "empty_prompt": ErrorRow(400, _INVALID, Code.BAD_REQUEST),
     "bad_token": ErrorRow(400, _INVALID, Code.BAD_REQUEST),
