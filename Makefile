@@ -5,16 +5,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONFIG ?= examples/configs/demo.yaml
 
-.PHONY: demo test test-all lint models docs clean
+.PHONY: demo test test-all lint models docs box clean
 
 demo: $(STAMP)  ## install, fetch SmolLM2-135M-Instruct, serve it on 127.0.0.1:8000
 	PYTHON=$(BIN)/python tools/models.sh smollm2
 	$(BIN)/halogend run --config $(CONFIG)
 
-test: $(VENV)/.installed-dev models lint  ## what a change must pass
+test: $(VENV)/.installed-dev models box lint  ## what a change must pass
 	$(BIN)/python -m pytest
 
-test-all: $(VENV)/.installed-dev models lint  ## with the slow ones
+test-all: $(VENV)/.installed-dev models box lint  ## with the slow ones
 	$(BIN)/python -m pytest -m "slow or not slow"
 
 lint: $(VENV)/.installed-dev
@@ -25,6 +25,12 @@ lint: $(VENV)/.installed-dev
 
 models: $(STAMP)  ## both real models, into .cache/models
 	PYTHON=$(BIN)/python tools/models.sh all
+
+box:  ## systemd and unshare, for the tests of the units; where they cannot be had the tests say so
+	@if ! command -v unshare >/dev/null || ! test -x /usr/lib/systemd/systemd; then \
+		if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; \
+		then apt-get update -q && apt-get install -q -y --no-install-recommends systemd util-linux; \
+		else echo "no systemd here: the tests of its units cannot run"; fi; fi
 
 docs: $(STAMP)  ## the generated pages
 	$(BIN)/halogend schema --markdown > docs/config.md
