@@ -19,7 +19,7 @@ from halogend.config.fields import extra_of, key_of, nested
 from halogend.config.findings import Findings, Slot, kind
 from halogend.config.leaves import leaf
 from halogend.config.nodes import Entry, Mapping, Node, Scalar, Sequence, plain_value
-from halogend.config.unavailable import LATER, OUT_OF_SCOPE, is_neutral, neutral_words
+from halogend.config.unavailable import LATER, OUT_OF_SCOPE, is_neutral, misfit, neutral_words
 from halogend.config.values import shown
 
 FULL_ONLY = ("apiVersion", "server", "devices", "models", "allow_empty")
@@ -163,9 +163,7 @@ def _foreign(entry: Entry, model: type[BaseModel], path: str, known: tuple[str, 
     """A key that is no field here: not available yet, out of scope, misplaced or misspelt."""
     later = LATER.get(model, {})
     if entry.key in later:
-        if not is_neutral(plain_value(entry.node), later[entry.key]):
-            message = f"`{entry.key}` is not available yet"
-            into.report(Code.NOT_AVAILABLE_YET, entry.mark, path, message, neutral_words(later[entry.key]))
+        _later(entry, path, later[entry.key], into)
     elif entry.key in OUT_OF_SCOPE:
         what, advice = OUT_OF_SCOPE[entry.key]
         into.report(
@@ -175,6 +173,14 @@ def _foreign(entry: Entry, model: type[BaseModel], path: str, known: tuple[str, 
         is_secret = model is KeyConfig and entry.key in _SECRETS
         hint = _NO_SECRETS if is_secret else _home_of(entry.key, model) or _nearest(entry.key, known, later)
         into.report(Code.UNKNOWN_KEY, entry.mark, path, f"unknown key {shown(entry.key)}", hint)
+
+
+def _later(entry: Entry, path: str, neutral: tuple[Any, ...], into: Findings) -> None:
+    value = plain_value(entry.node)
+    if is_neutral(value, neutral):
+        return
+    code, fault = misfit(entry.key, value) or (Code.NOT_AVAILABLE_YET, "is not available yet")
+    into.report(code, entry.mark, path, f"`{entry.key}` {fault}", neutral_words(neutral))
 
 
 _SECRETS = frozenset({"key", "value", "secret", "token", "api_key", "env"})

@@ -14,6 +14,8 @@ from pydantic import BaseModel
 
 from halogend.config import schema
 from halogend.config.access import KeyConfig
+from halogend.config.codes import Code
+from halogend.config.values import shown
 
 OFF = "off"
 
@@ -43,6 +45,9 @@ LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyTyp
     }
 )
 
+# What a key in `LATER` takes when it comes: whole numbers, from this one.
+_WHOLE_FROM: Mapping[str, int] = MappingProxyType({"tensor_parallel_size": 1})
+
 _LORA = "serve a checkpoint the adapter was merged into"
 _SPECULATIVE = "remove it; every token comes from the model itself"
 _IMAGES = "remove it; models take text only"
@@ -69,6 +74,18 @@ OUT_OF_SCOPE: Mapping[str, tuple[str, str]] = MappingProxyType(
 def is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
     """Whether `value` is one of the neutral ones; a mapping is when each key it has is."""
     return any(_same(value, wanted) for wanted in neutral)
+
+
+def misfit(key: str, value: Any) -> tuple[Code, str] | None:
+    """What is wrong with a value that no release will take: the code, and what it must be. None where nothing
+    is, or where nothing is known of the key."""
+    lowest = _WHOLE_FROM.get(key)
+    if lowest is None or value is None:
+        return None
+    wanted = f"must be a whole number of at least {lowest}, found {shown(value)}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        return Code.WRONG_TYPE, wanted
+    return (Code.BAD_VALUE, wanted) if value < lowest else None
 
 
 def _same(value: Any, wanted: Any) -> bool:
