@@ -35,9 +35,19 @@ class Doors:
     servers: tuple[asyncio.Server, ...]
     is_tls: bool
 
-    def close(self) -> None:
+    def pause(self) -> None:
+        """Accepts nothing more; what waits stays in the kernel's queue, for whoever else accepts there."""
+        loop = asyncio.get_running_loop()
         for server in self.servers:
-            server.close()
+            for sock in server.sockets:
+                loop.remove_reader(sock.fileno())
+
+    def close(self) -> None:
+        """A turn of the loop later: until then asyncio may still make connections of what it accepted, and a
+        closed server would lose them."""
+        self.pause()
+        for server in self.servers:
+            asyncio.get_running_loop().call_soon(server.close)
 
 
 class Listener:
