@@ -78,6 +78,7 @@ ERRORS: dict[str, ErrorRow] = {
     # its limit, and would do so again: 422, which no client library repeats by itself.
     "template_failed": ErrorRow(422, _INVALID, Code.TEMPLATE_INVALID),
     "template_timeout": ErrorRow(422, _INVALID, Code.TEMPLATE_DOES_NOT_FINISH),
+    "encode_failed": ErrorRow(422, _INVALID, Code.BAD_REQUEST),  # so it is with a text that breaks the tokenizer
     # load and state; these pass
     "queue_full": ErrorRow(503, _UNAVAILABLE, Code.QUEUE_FULL, retry=True, retry_after_s=5),
     "queue_timeout": ErrorRow(503, _UNAVAILABLE, Code.QUEUE_TIMEOUT, retry=True, retry_after_s=5),

@@ -16,7 +16,7 @@ from halogend.text import failures, limits
 from halogend.text.chat import ChatTemplate, work_chars
 from halogend.text.failures import RequestFailedError
 from halogend.text.offload import LONG_CHARS, Offload
-from halogend.text.tokenizer import Part, Tokenizer
+from halogend.text.tokenizer import Part, Tokenizer, UnencodableError
 from halogend.wire.messages import ChatPrompt, Generate, Limits, Prompt, Submit, TextPrompt, TokenPrompt
 
 _LONG_CHATS = 2  # under way at once: one is rendered while another is marked or encoded
@@ -101,7 +101,11 @@ class Admission:
             texts = [part for part in parts if isinstance(part, str)]
             least = self._tokenizer.least_tokens_of(texts) + len(parts) - len(texts)
             limits.check_least(setting.limits, least, param)
-            return cut.encode(parts, whole)
+            try:
+                return cut.encode(parts, whole)
+            except UnencodableError as error:
+                message = f"the tokenizer cannot encode this text: {error}"
+                raise RequestFailedError(failures.ENCODE_FAILED, message, param) from error
 
         return await self._offload.run(len(cut.text), work)
 

@@ -15,6 +15,7 @@ BAD_TOKEN = "bad_token"  # noqa: S105 - an id outside the vocabulary, no secret
 NO_CHAT_TEMPLATE = "no_chat_template"  # chat asked of a model that has none
 TEMPLATE_REJECTED = "template_rejected"  # the template itself refused the messages
 TEMPLATE_FAILED = "template_failed"  # the template broke on these messages, or rendered too much
+ENCODE_FAILED = "encode_failed"  # the tokenizer's library broke on this text
 TEMPLATE_TIMEOUT = "template_timeout"  # the template ran past its time or memory limit
 ENGINE_DIED = "engine_died"  # the engine's socket ended; said for every running request
 INTERNAL = "internal_error"  # a fault of our own in this one request
@@ -28,6 +29,7 @@ REQUEST_CODES = (
     TEMPLATE_REJECTED,
     TEMPLATE_FAILED,
     TEMPLATE_TIMEOUT,
+    ENCODE_FAILED,
     ENGINE_DIED,
     INTERNAL,
 )

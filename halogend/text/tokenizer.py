@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError
 from halogend.checkpoint.gguf import GgufHeader
@@ -16,9 +17,15 @@ from halogend.text.control_tokens import ControlTokens
 from halogend.text.lexicon import Encoder, Lexicon, Part
 from halogend.text.merging import CutEncoder, lexicon_of
 
-_PANIC = "PanicException"  # how the `tokenizers` package fails on files it did not foresee; no Exception
+_PANIC = "PanicException"  # how the `tokenizers` package fails on what it did not foresee; no Exception
+T = TypeVar("T")
 
-__all__ = ["Part", "Tokenizer"]
+__all__ = ["Part", "Tokenizer", "UnencodableError"]
+
+
+class UnencodableError(Exception):
+    """The `tokenizers` package broke on one text, which says nothing of the next: a pattern of the vocabulary
+    tries too many ways to match it."""
 
 
 class Tokenizer:
@@ -46,7 +53,7 @@ class Tokenizer:
         if files.vocabulary.name == "tokenizer.json":
             return _guarded(files.vocabulary, lambda: cls(*tokenizer_json.build(files)))
         read = tekken.read_vocabulary if files.vocabulary.name == "tekken.json" else sentencepiece.read_vocabulary
-        vocabulary = read(files)
+        vocabulary = _guarded(files.vocabulary, lambda: read(files))
         return _guarded(
             files.vocabulary, lambda: cls(lexicon_of(vocabulary, chat_prefix=False), CutEncoder(vocabulary))
         )
@@ -82,8 +89,9 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """`add_special`: begin (and end) with BOS (EOS) where the model wants it. `parse_special`:
-        control tokens written in `text` become those tokens; otherwise they are plain text."""
-        ids = self._encoder.encode(text, parse_special=parse_special)
+        control tokens written in `text` become those tokens; otherwise they are plain text. Raises
+        UnencodableError."""
+        ids = _encoded(lambda: self._encoder.encode(text, parse_special=parse_special))
         return [*self.lexicon.prefix, *ids, *self.lexicon.suffix] if add_special else ids
 
     def encode_prompt(self, parts: Sequence[Part], whole: str | None = None) -> list[int]:
@@ -92,12 +100,15 @@ class Tokenizer:
 
         `whole`, where it is given, is the text that the parts were cut from, all control tokens in it
         meant as such: some vocabularies encode a text a little differently from its parts.
+
+        Raises UnencodableError.
         """
-        return self._after_prefix(self._encoder.encode_parts(parts, whole))
+        return self._after_prefix(_encoded(lambda: self._encoder.encode_parts(parts, whole)))
 
     def encode_chat(self, parts: Sequence[Part], whole: str | None = None) -> list[int]:
-        """As `encode_prompt`, for what a chat template wrote. A directory's template writes BOS itself."""
-        ids = self._encoder.encode_parts(parts, whole)
+        """As `encode_prompt`, for what a chat template wrote. A directory's template writes BOS itself.
+        Raises UnencodableError."""
+        ids = _encoded(lambda: self._encoder.encode_parts(parts, whole))
         return self._after_prefix(ids) if self.lexicon.chat_prefix else ids
 
     def _after_prefix(self, ids: list[int]) -> list[int]:
@@ -105,12 +116,25 @@ class Tokenizer:
         return ids if ids[: len(prefix)] == prefix else [*prefix, *ids]
 
 
-def _guarded(path: Path, build: Callable[[], Tokenizer]) -> Tokenizer:
+def _encoded(encode: Callable[[], list[int]]) -> list[int]:
+    try:
+        return encode()
+    except BaseException as error:  # the package's panic is no Exception, and its class has no public name
+        if not _is_panic(error):
+            raise
+        raise UnencodableError(str(error)) from error
+
+
+def _is_panic(error: BaseException) -> bool:
+    return type(error).__name__ == _PANIC
+
+
+def _guarded(path: Path, build: Callable[[], T]) -> T:
     try:
         return build()
     except CheckpointError:
         raise
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+        if not isinstance(error, Exception) and not _is_panic(error):
             raise
         raise CheckpointError(TOKENIZER_INVALID, f"{path}: its tokenizer is broken: {error}") from error

@@ -13,7 +13,7 @@ from support.text_process import TextHarness, chat, text, text_process
 
 from halogend.checkpoint import errors
 from halogend.checkpoint.tokenizer_files import read_text_files
-from halogend.text.tokenizer import Tokenizer
+from halogend.text.tokenizer import Tokenizer, UnencodableError
 from halogend.wire.messages import Accepted, Delta, Ended, Finished, StartFailed
 
 
@@ -97,3 +97,65 @@ def test_a_broken_directory_fails_the_start(process: TextHarness, tmp_path: Path
     failed = process.control.expect(StartFailed).failure
     assert failed.code == errors.KEY_INVALID
     assert "generation_config.json: key 'eos_token_id' is 'end'" in failed.message
+
+
+# --- texts on which the package breaks -------------------------------------------------------------
+
+BREAKING = "a" * 40 + "b"
+LONG_BREAKING = BREAKING + "." * 20_000
+
+
+def _hostile(directory: Path) -> Path:
+    """A pattern that tries every way to cut a run of one letter, until the library gives up."""
+    path = directory / "tokenizer.json"
+    content = json.loads(path.read_text())
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    in_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, in_bytes]}
+    path.write_text(json.dumps(content))
+    return directory
+
+
+@pytest.mark.parametrize("words", [BREAKING, LONG_BREAKING], ids=["short", "long"])
+@pytest.mark.parametrize("kind", ["prompt", "chat"])
+def test_a_text_that_breaks_the_tokenizer_fails_alone(process: TextHarness, tmp_path: Path, kind: str, words: str):
+    process.start(_hostile(write_directory(FAMILIES["llama3"], tmp_path / "llama3")))
+    process.submit(1, text("fine"))
+    assert isinstance(process.event(), Accepted)
+    process.generate()
+    process.submit(2, text(words) if kind == "prompt" else chat(words))
+    failed = process.event()
+    assert isinstance(failed, Finished)
+    assert (failed.id, failed.reason) == (2, "error")
+    assert failed.failure is not None
+    assert (failed.failure.code, failed.failure.param) == (
+        "encode_failed",
+        "prompt" if kind == "prompt" else "messages",
+    )
+    assert failed.failure.message.startswith("the tokenizer cannot encode this text: ")
+    process.step((1, 10), ended=(Ended(id=1, reason="stop"),))
+    while not isinstance(event := process.events()[-1], Finished):
+        pass
+    assert (event.id, event.reason) == (1, "stop")
+    process.submit(3, "fine")
+    assert isinstance(process.event(), Accepted)
+
+
+@pytest.mark.parametrize("kind", ["tekken.json", "tokenizer.json"])
+def test_every_way_to_encode_says_the_same(tmp_path: Path, kind: str):
+    if kind == "tekken.json":
+        directory = write_tekken(FAMILIES["mistral-tekken"], tmp_path / "t")
+        content = json.loads((directory / kind).read_text())
+        content["config"]["pattern"] = "(a+)+$"
+        (directory / kind).write_text(json.dumps(content))
+    else:
+        directory = _hostile(write_directory(FAMILIES["llama3"], tmp_path / "t"))
+    tokenizer = Tokenizer.from_files(read_text_files(directory))
+    for encode in (
+        lambda: tokenizer.encode(BREAKING, add_special=True, parse_special=True),
+        lambda: tokenizer.encode(BREAKING, add_special=False, parse_special=False),
+        lambda: tokenizer.encode_prompt([BREAKING], BREAKING),
+        lambda: tokenizer.encode_chat([BREAKING]),
+    ):
+        with pytest.raises(UnencodableError):
+            encode()
