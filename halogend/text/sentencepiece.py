@@ -18,7 +18,7 @@ from halogend.checkpoint.files import read_whole
 from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES
 from halogend.checkpoint.tokenizer_files import AddedToken, TextFiles, invalid
 from halogend.text import pieces
-from halogend.text.vocabulary import TokenType, Vocabulary, named_ends
+from halogend.text.vocabulary import TokenType, Vocabulary, check_surroundings, ends_below, named_ends
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3  # of ModelProto
@@ -74,7 +74,8 @@ def read_vocabulary(files: TextFiles) -> Vocabulary:
         )
     ids = {text: index for index, text in enumerate(tokens) if types[index] is TokenType.CONTROL}
     bos, eos = _named(files, ids, "bos_token", trained.bos_id), _named(files, ids, "eos_token", trained.eos_id)
-    ends = {token for token in (*files.end_ids, eos) if token is not None and token < len(tokens)}
+    check_surroundings(files, set(tokens))
+    ends = ends_below(files.end_ids, len(tokens)) | ({eos} if eos is not None else set())
     return Vocabulary(
         tokens=tuple(tokens),
         types=tuple(types),

@@ -22,7 +22,7 @@ from halogend.checkpoint.tokenizer_files import TextFiles, invalid
 from halogend.text import pieces
 from halogend.text.merging import MAX_PIECE_LENGTH
 from halogend.text.pretokenize import Cutting
-from halogend.text.vocabulary import TokenType, Vocabulary, named_ends
+from halogend.text.vocabulary import TokenType, Vocabulary, check_surroundings, ends_below, named_ends
 
 _MAX_TOKENS = 1 << 22
 # What files from before `special_tokens` was written into them mean by the first ids.
@@ -68,7 +68,8 @@ def read_vocabulary(files: TextFiles) -> Vocabulary:
             f" {files.embedding_rows} rows",
         )
     ids = {text: index for index, text in enumerate(special)}
-    ends = {token for token in files.end_ids if token < len(tokens)} | named_ends(ids)
+    check_surroundings(files, ids)
+    ends = ends_below(files.end_ids, len(tokens)) | named_ends(ids)
     return Vocabulary(
         tokens=tokens,
         types=(TokenType.CONTROL,) * len(special) + (TokenType.NORMAL,) * len(ranked),

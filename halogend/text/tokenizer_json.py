@@ -19,7 +19,7 @@ from halogend.text import pieces
 from halogend.text.assembly import assembled
 from halogend.text.lexicon import Lexicon
 from halogend.text.tokenizer_faults import explained, steps
-from halogend.text.vocabulary import named_ends
+from halogend.text.vocabulary import check_surroundings, ends_below, named_ends
 from halogend.text.whole_text import WholeEncoder, plain_engine
 
 _BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -38,6 +38,8 @@ def build(files: TextFiles) -> tuple[Lexicon, WholeEncoder]:
     vocab = _checked_vocab(path, content, files.embedding_rows)
     _drop_beyond(content, files.embedding_rows)
     _check_added(path, content, vocab)
+    listed = {token["content"] for token in _listed_added(content)} | {token.content for token in files.added.values()}
+    check_surroundings(files, vocab.keys() | listed)
     engine = _engine(path, content)
     _add_settings(files, engine, vocab)
     _check_ids(path, content, files, engine)
@@ -202,11 +204,11 @@ def _surroundings(content: Mapping[str, Any], engine: tokenizers.Tokenizer) -> t
 
 
 def _end_ids(files: TextFiles, control: Mapping[str, int], rows: int) -> frozenset[int]:
-    ends = set(files.end_ids) | named_ends(control)
+    ends = ends_below(files.end_ids, rows) | named_ends(control)
     eos = files.special.get("eos_token")
     if eos is not None and eos.content in control:
         ends.add(control[eos.content])
-    return frozenset(token for token in ends if token < rows)
+    return frozenset(ends)
 
 
 # --- tokens ---------------------------------------------------------------------------------------

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
+import structlog
+
+from halogend.checkpoint.errors import shown
+from halogend.checkpoint.tokenizer_files import TextFiles, invalid
 from halogend.text.pretokenize import Cutting
 
+log = structlog.get_logger(__name__)
 # Tokens that end a generation by their name, as llama.cpp has them: many files name no end-of-turn
 # token, and some give it the type of an ordinary one.
 _END_NAMES = frozenset(
@@ -41,6 +46,9 @@ _SEPARATOR_NAMES = (
     ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
     ("<|file_sep|>",),
 )
+
+
+_MOST_LOGGED = 8
 
 
 class TokenType(enum.IntEnum):
@@ -86,6 +94,27 @@ class Vocabulary:
             for index, (text, kind) in enumerate(zip(self.tokens, self.types, strict=True))
             if kind in (TokenType.CONTROL, TokenType.UNKNOWN) and text
         }
+
+
+def check_surroundings(files: TextFiles, known: Container[str]) -> None:
+    """Raises CheckpointError where the directory's settings put a token before or behind every text that is
+    none of the `known` ones."""
+    for switch, name, is_on in (
+        ("add_bos_token", "bos_token", files.add_bos),
+        ("add_eos_token", "eos_token", files.add_eos),
+    ):
+        token = files.special.get(name)
+        if is_on and token is not None and token.content not in known:
+            what = f"is {shown(token.content)}, which {files.vocabulary.name} lacks, but {switch!r} is true"
+            raise invalid(files.directory / "tokenizer_config.json", name, what)
+
+
+def ends_below(ends: Iterable[int], size: int) -> set[int]:
+    """Those of the directory's end tokens that there are. No model says another one, so it ends nothing."""
+    beyond = sorted(token for token in ends if token >= size)
+    if beyond:
+        log.warning("end_tokens_beyond_vocabulary", tokens=beyond[:_MOST_LOGGED], count=len(beyond), vocab_size=size)
+    return {token for token in ends if token < size}
 
 
 def named_ends(ids: Mapping[str, int]) -> set[int]:

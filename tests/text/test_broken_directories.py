@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.family_vocabs import FAMILIES, tokenizer_json, write_directory, write_tekken
+import structlog
+from support.family_vocabs import FAMILIES, Family, tokenizer_json, write_directory, write_tekken
 from support.sentencepiece_files import BPE, UNIGRAM, data, model_bytes, number, write_sentencepiece
 
 from halogend.checkpoint import errors
@@ -208,7 +209,8 @@ PIECES = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("▁", -1.0, 1)
     [
         (model_bytes(PIECES)[:-1], errors.TRUNCATED, "the sentencepiece model is truncated: "),
         (model_bytes(PIECES)[:9], errors.TRUNCATED, "the sentencepiece model is truncated: "),
-        (b"", errors.TOKENIZER_INVALID, "is no sentencepiece model: it holds no pieces"),
+        (b"", errors.TOKENIZER_INVALID, "is empty"),
+        (data(2, b""), errors.TOKENIZER_INVALID, "is no sentencepiece model: it holds no pieces"),
         (b"IQ== 0\nIg== 1\n", errors.TOKENIZER_INVALID, "is no sentencepiece model"),
         (b"\x0b\x01", errors.TOKENIZER_INVALID, "is no sentencepiece model: a field has the wire type 3"),
         (b"\xff" * 12, errors.TOKENIZER_INVALID, "is no sentencepiece model: a number has over ten bytes"),
@@ -280,6 +282,49 @@ def test_no_byte_of_a_file_is_trusted(tmp_path: Path):
             (tmp_path / "tokenizer.model").write_bytes(content)
             with contextlib.suppress(CheckpointError):
                 Tokenizer.from_files(read_text_files(tmp_path))
+
+
+# --- what the settings say of tokens that are not there --------------------------------------------
+
+Write = Callable[[Family, Path], Path]
+WRITERS: dict[str, tuple[str, Write]] = {
+    "tokenizer.json": ("llama3", write_directory),
+    "tekken.json": ("mistral-tekken", write_tekken),
+    "tokenizer.model": ("mistral-spm", write_sentencepiece),
+}
+
+
+@pytest.fixture(params=WRITERS)
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """With each kind of vocabulary."""
+    name, write = WRITERS[request.param]
+    return write(FAMILIES[name], tmp_path / "d")
+
+
+@pytest.mark.parametrize(("switch", "name"), [("add_bos_token", "bos_token"), ("add_eos_token", "eos_token")])
+def test_a_token_around_every_text_that_there_is_not(directory: Path, switch: str, name: str):
+    settings = directory / "tokenizer_config.json"
+    before = json.loads(settings.read_text()) if settings.exists() else {}
+    settings.write_text(json.dumps(before | {switch: True, name: "<nowhere>"}))
+    error = refusal(directory)
+    vocabulary = next(name for name in WRITERS if (directory / name).exists())
+    assert (error.code, error.message) == (
+        errors.TOKENIZER_INVALID,
+        f"{settings}: key '{name}' is '<nowhere>', which {vocabulary} lacks, but '{switch}' is true",
+    )
+    settings.write_text(json.dumps(before | {switch: False, name: "<nowhere>"}))
+    Tokenizer.from_files(read_text_files(directory))
+
+
+def test_end_tokens_beyond_the_vocabulary_are_dropped_and_said(directory: Path):
+    before = Tokenizer.from_files(read_text_files(directory)).end_ids
+    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": [10**9, 3]}))
+    with structlog.testing.capture_logs() as logged:
+        ends = Tokenizer.from_files(read_text_files(directory)).end_ids
+    assert ends - before <= {3}
+    assert 3 in ends
+    [line] = [line for line in logged if line["event"] == "end_tokens_beyond_vocabulary"]
+    assert (line["tokens"], line["count"]) == ([10**9], 1)
 
 
 # --- what plain text must not make ----------------------------------------------------------------
