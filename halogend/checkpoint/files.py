@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -10,6 +11,7 @@ from halogend.checkpoint.errors import FILE_UNREADABLE, FORMAT_UNKNOWN, KEY_INVA
 
 _LFS_POINTER = b"version https://git-lfs"  # how the text file begins that Git keeps in place of a large one
 _PIECE_BYTES = 1 << 20
+_HEAD_BYTES = 32  # enough to know such a file by
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
@@ -48,18 +50,26 @@ def names_in(directory: Path) -> list[str]:
 def open_regular(path: Path) -> BinaryIO:
     """The file, opened for reading. Raises CheckpointError for what is missing, unreadable or no
     regular file (a pipe would block for ever)."""
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISREG(mode):
+    mode = stat_of(path).st_mode
+    if stat.S_ISREG(mode):
+        try:
             return path.open("rb", buffering=0)
+        except OSError as error:
+            raise unreadable(path, error) from error
+    kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+    raise CheckpointError(FILE_UNREADABLE, f"{path}: is {kind}; a file is wanted here")
+
+
+def stat_of(path: Path) -> os.stat_result:
+    """What the file system says of the path, symlinks followed. Raises CheckpointError."""
+    try:
+        return path.stat()
     except (OSError, ValueError) as error:
         target = _target(path) if isinstance(error, FileNotFoundError) else None
         if target is not None:
             what = f"is a dangling symlink to {target}: the download is incomplete"
             raise CheckpointError(FILE_UNREADABLE, f"{path}: {what}") from error
         raise unreadable(path, error) from error
-    kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-    raise CheckpointError(FILE_UNREADABLE, f"{path}: is {kind}; a file is wanted here")
 
 
 def _target(path: Path) -> Path | None:
@@ -81,10 +91,30 @@ def read_whole(path: Path, most: int, code: str = KEY_INVALID) -> bytes:
         except OSError as error:
             raise unreadable(path, error) from error
     if len(data) > most:
-        raise CheckpointError(code, f"{path}: is larger than {most >> 20} MiB")
+        raise _too_large(path, most, code)
     if is_lfs_pointer(data):
         raise lfs_pointer(path)
     return bytes(data)
+
+
+def check_readable(path: Path, most: int, code: str = KEY_INVALID) -> None:
+    """Raises what `read_whole` would, and CheckpointError with `code` for an empty file, without reading all."""
+    with open_regular(path) as file:
+        try:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(_HEAD_BYTES)
+        except OSError as error:
+            raise unreadable(path, error) from error
+    if not head:
+        raise CheckpointError(code, f"{path}: is empty")
+    if size > most:
+        raise _too_large(path, most, code)
+    if is_lfs_pointer(head):
+        raise lfs_pointer(path)
+
+
+def _too_large(path: Path, most: int, code: str) -> CheckpointError:
+    return CheckpointError(code, f"{path}: is larger than {most >> 20} MiB")
 
 
 def is_lfs_pointer(head: bytes | bytearray) -> bool:

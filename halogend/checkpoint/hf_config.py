@@ -85,7 +85,7 @@ class HfParameters:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._bad(key, "is missing" if value is None else f"is {shown(value)}; a number is wanted")
         if not (LEAST <= value <= MOST or (or_zero and value == 0)):
-            raise self._bad(key, f"is {value}; a number from {LEAST:g} to {MOST:g} is wanted")
+            raise self._bad(key, f"is {shown(value)}; a number from {LEAST:g} to {MOST:g} is wanted")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -122,7 +122,7 @@ class HfParameters:
             return default
         value: int = self._typed(key, int, "a whole number")
         if not least <= value <= most:
-            raise self._bad(key, f"is {value}; it must be from {least} to {most}")
+            raise self._bad(key, f"is {shown(value)}; it must be from {least} to {most}")
         return value
 
     def _typed(self, key: str, wanted: type[Any], words: str) -> Any:

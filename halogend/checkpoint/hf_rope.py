@@ -104,9 +104,10 @@ class _Stated:
         name = "original_max_position_embeddings"
         for values in (self.config, self.values):
             if values.get(name) is not None:
-                break
-        else:
-            name, values = "max_position_embeddings", self.config
+                return self._positions(name, values)
+        return self._positions("max_position_embeddings", self.config)
+
+    def _positions(self, name: str, values: Mapping[str, Any]) -> int:
         value = values.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or not 2 <= value <= rope.MOST_POSITIONS:
             self.invalid(name, f"is {shown(value)}; a whole number from 2 to {rope.MOST_POSITIONS} is wanted")
@@ -116,8 +117,10 @@ class _Stated:
         """`factor`, or what the two context lengths give."""
         if self.has("factor"):
             return self.number("factor")
-        longest = self.config.get("max_position_embeddings")
-        return longest / self.original_context if isinstance(longest, int) else self.number("factor")
+        name = "max_position_embeddings"
+        if self.config.get(name) is None:
+            return self.number("factor")
+        return self._positions(name, self.config) / self.original_context
 
     def invalid(self, name: str, what: str) -> NoReturn:
         inner = name in self.values or (name not in self.config and bool(self.values))

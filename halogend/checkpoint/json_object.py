@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +13,7 @@ from halogend.checkpoint.files import read_whole
 
 MAX_SETTINGS_BYTES = 4 << 20  # three times those of a tokenizer with 6,000 added tokens
 MAX_VOCABULARY_BYTES = 64 << 20
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # one alone or half of a pair; only an escape can write it
 
 
 class _TwiceError(ValueError):
@@ -25,7 +28,8 @@ def read_json(path: Path, most: int = MAX_SETTINGS_BYTES) -> dict[str, Any]:
 
 def parse_json_object(data: bytes, what: str, code: str = KEY_INVALID) -> dict[str, Any]:
     """The object in `data`. Raises CheckpointError of `code`, beginning with `what`, for what is no
-    JSON in UTF-8, for anything but an object, and for a key that an object holds twice."""
+    JSON in UTF-8, for anything but an object, for a key that an object holds twice, and for a text that
+    is no valid Unicode."""
     if not data.strip():
         raise CheckpointError(code, f"{what} is empty")
     try:
@@ -41,6 +45,8 @@ def parse_json_object(data: bytes, what: str, code: str = KEY_INVALID) -> dict[s
         raise CheckpointError(code, f"{what} is no valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise CheckpointError(code, f"{what} holds no JSON object")
+    if _SURROGATE.search(data) is not None:
+        _check_texts(value, what, code)
     return value
 
 
@@ -53,6 +59,29 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 raise _TwiceError(shown(key))
             seen.add(key)
     return found
+
+
+def _check_texts(value: dict[str, Any], what: str, code: str) -> None:
+    for key, text in _texts(value):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            message = f"{what} key {shown(key)} is no valid Unicode: it holds half of a surrogate pair"
+            raise CheckpointError(code, message) from error
+
+
+def _texts(value: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The texts of a document, names of keys too, each with the place where it stands."""
+    left: list[tuple[str, Any]] = [("", value)]
+    while left:
+        place, part = left.pop()
+        if isinstance(part, dict):
+            inner = [(f"{place}.{key}" if place else key, each) for key, each in part.items()]
+            yield from ((name, name) for name, _ in inner)
+        else:
+            inner = [(f"{place}[{index}]", each) for index, each in enumerate(part)]
+        yield from ((name, each) for name, each in inner if isinstance(each, str))
+        left += [(name, each) for name, each in inner if isinstance(each, dict | list)]
 
 
 def _refuse_constant(name: str) -> NoReturn:

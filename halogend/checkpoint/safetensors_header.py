@@ -31,7 +31,8 @@ from halogend.checkpoint.json_object import parse_json_object
 from halogend.checkpoint.plain_types import PLAIN_TYPES
 from halogend.checkpoint.tensor_table import TensorInfo
 
-MAX_HEADER_BYTES = 32 << 20  # 200,000 tensors
+MAX_HEADER_BYTES = 32 << 20
+MAX_TENSORS = 200_000  # of one file
 _MAX_NAME = 512
 _MAX_DIMENSIONS = 8
 _MAX_SIZE = 1 << 62
@@ -61,6 +62,8 @@ def read_safetensors_header(path: Path, file: int = 0) -> SafetensorsHeader:
         raise CheckpointError(INDEX_INVALID, f"{path}: the header is no JSON object: it begins with {raw[:8]!r}")
     table = parse_json_object(raw, f"{path}: the header", INDEX_INVALID)
     _check_metadata(path, table.pop(_METADATA, {}))
+    if len(table) > MAX_TENSORS:
+        raise CheckpointError(INDEX_INVALID, f"{path}: has {len(table)} tensors, more than the {MAX_TENSORS} accepted")
     tensors = {name: _read_entry(path, name, entry, 8 + length, file) for name, entry in table.items()}
     _check_tiling(path, tensors, 8 + length, size)
     return SafetensorsHeader(raw, tensors)

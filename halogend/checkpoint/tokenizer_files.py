@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from halogend.checkpoint.errors import KEY_INVALID, TOKENIZER_INVALID, CheckpointError, shown
-from halogend.checkpoint.files import is_there, read_whole
-from halogend.checkpoint.json_object import read_json
+from halogend.checkpoint.files import check_readable, is_there, read_whole
+from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES, read_json
 
 VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model")  # in the order of preference
 _CONFIG, _GENERATION, _TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
@@ -25,6 +25,7 @@ _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 _EXTRA = ("additional_special_tokens", "extra_special_tokens")
 _MAX_TEMPLATE_BYTES = 1 << 20
 _MAX_ID = 1 << 31
+_ID_DIGITS = 10  # of the largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,10 @@ def text_files(directory: str | Path) -> tuple[Path, ...]:
 
 
 def read_text_files(directory: str | Path) -> TextFiles:
-    """Raises CheckpointError."""
+    """Raises CheckpointError, for a vocabulary that cannot be read as well; what it holds is not looked at."""
     directory = Path(directory)
+    vocabulary = _vocabulary(directory)
+    check_readable(vocabulary, MAX_VOCABULARY_BYTES, TOKENIZER_INVALID)
     path = directory / _TOKENIZER
     settings = _optional(path)
     is_older = "added_tokens_decoder" not in settings  # these have tokens in files of their own
@@ -75,7 +78,7 @@ def read_text_files(directory: str | Path) -> TextFiles:
     names = {token.content for token in (*special.values(), *extra)}
     return TextFiles(
         directory=directory,
-        vocabulary=_vocabulary(directory),
+        vocabulary=vocabulary,
         special=special,
         added=_older_added(directory / _ADDED, names) if is_older else _added(path, settings),
         extra=extra,
@@ -170,7 +173,7 @@ def _added(path: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
         raise invalid(path, key, f"is {shown(listed)}; an object of ids is wanted")
     added = {}
     for text, value in listed.items():
-        if not (text.isascii() and text.isdigit() and int(text) < _MAX_ID):
+        if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS and int(text) < _MAX_ID):
             raise invalid(path, f"{key}.{text}", "is no token id")
         if not isinstance(value, dict) or not isinstance(value.get("content"), str):
             raise invalid(path, f"{key}.{text}", f"is {shown(value)}; an object with the token's content is wanted")

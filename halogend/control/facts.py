@@ -14,6 +14,7 @@ from pathlib import Path
 
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from halogend.checkpoint.errors import CheckpointError
+from halogend.checkpoint.files import stat_of
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.kv_groups import group_layers
 from halogend.checkpoint.sampling import directory_sampling, gguf_sampling
@@ -167,10 +168,7 @@ def _fingerprint(checkpoint: Checkpoint) -> str:
 
 
 def _status(path: Path) -> tuple[int, ...]:
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise CheckpointError(Code.CHECKPOINT_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
+    stat = stat_of(path)
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 

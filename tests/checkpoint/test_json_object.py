@@ -49,6 +49,26 @@ def test_what_is_no_object_is_refused_with_the_place(data: bytes, says: str) -> 
     assert refusal(data).message.startswith(says)
 
 
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        (rb'{"a": "x\ud800"}', "'a'"),
+        (rb'{"a": "\udc00\ud800"}', "'a'"),
+        (rb'{"a": {"b": ["x", {"c": "\uDFFF"}]}}', "'a.b[1].c'"),
+        (rb'{"a": [[["\ud83d\\ude00"]]]}', "'a[0][0][0]'"),
+        (rb'{"a": {"\ud800": 1}}', r"'a.\ud800'"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused_by_key(data: bytes, key: str) -> None:
+    wanted = f"file: key {key} is no valid Unicode: it holds half of a surrogate pair"
+    assert refusal(data).message == wanted
+
+
+@pytest.mark.parametrize("text", [r"\ud83d\ude00", r"\\ud800", r"\uD83D\uDE00\ud83d\ude00"])
+def test_a_whole_pair_and_a_backslash_are_texts(text: str) -> None:
+    assert parse_json_object(f'{{"a": "{text}"}}'.encode(), "file:") == {"a": json.loads(f'"{text}"')}
+
+
 def test_an_object_is_what_json_says() -> None:
     value = {"a": [1, 2.5, None, True], "é": {"a": "b"}}
     assert parse_json_object(json.dumps(value).encode(), "file:") == value

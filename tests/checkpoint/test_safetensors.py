@@ -113,7 +113,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "dots": (_map({**MAP, "c": ".."}), errors.INDEX_INVALID, "'c' is in '..'"),
     "no name": (_map({**MAP, "c": ""}), errors.INDEX_INVALID, "'c' is in ''"),
     "NUL": (_map({**MAP, "c": "a\0b"}), errors.INDEX_INVALID, "no file name"),
-    "lone surrogate": (_map({**MAP, "c": "\ud800"}), errors.INDEX_INVALID, "no file name"),
+    "lone surrogate": (_map({**MAP, "c": "\ud800"}), errors.INDEX_INVALID, "'weight_map.c' is no valid Unicode"),
     "number as shard": (_map({**MAP, "c": 2}), errors.INDEX_INVALID, "'c' is in 2"),
     "map a list": (_map(["a"]), errors.INDEX_INVALID, "'weight_map' is missing or no JSON object"),
     "map empty": (_map({}), errors.INDEX_INVALID, "'weight_map' is missing or no JSON object"),

@@ -19,7 +19,7 @@ from halogend.checkpoint import errors
 from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.plain_types import PLAIN_TYPES
 from halogend.checkpoint.safetensors import read_shards
-from halogend.checkpoint.safetensors_header import MAX_HEADER_BYTES
+from halogend.checkpoint.safetensors_header import MAX_HEADER_BYTES, MAX_TENSORS, read_safetensors_header
 
 A = entry("F32", [2, 3], 0, 24)
 B = entry("BF16", [4], 24, 32)
@@ -54,7 +54,7 @@ BROKEN: dict[str, tuple[Any, bytes, str, str]] = {
     "no name": ({"": A}, DATA[:24], errors.INDEX_INVALID, "0 characters"),
     "long name": ({"n" * 513: A}, DATA[:24], errors.INDEX_INVALID, "513 characters"),
     "unprintable name": ({"a\n": A}, DATA[:24], errors.INDEX_INVALID, r"'a\n' has a name that cannot be printed"),
-    "lone surrogate": ({"\ud800": A}, DATA[:24], errors.INDEX_INVALID, r"'\ud800' has a name"),
+    "lone surrogate": ({"\ud800": A}, DATA[:24], errors.INDEX_INVALID, r"key '\ud800' is no valid Unicode"),
     "no dtype": ({"a": {"shape": [], "data_offsets": [0, 0]}}, b"", errors.INDEX_INVALID, "'a' has no 'dtype'"),
     "no shape": ({"a": {"dtype": "F32", "data_offsets": [0, 0]}}, b"", errors.INDEX_INVALID, "'a' has no 'shape'"),
     "no offsets": ({"a": {"dtype": "F32", "shape": []}}, b"", errors.INDEX_INVALID, "'a' has no 'data_offsets'"),
@@ -242,3 +242,14 @@ def test_random_headers_give_a_checkpoint_error_or_sane_tensors(header: dict[str
         error.message.encode()
         return
     assert sum(info.nbytes for info in shards.tensors.values()) == len(DATA)
+
+
+def test_a_header_of_too_many_tensors_is_refused(tmp_path: Path) -> None:
+    """Empty ones are written in fifty bytes each, and read into a thousand."""
+    path = tmp_path / "m.safetensors"
+    one = b'{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
+    names = (b'"%x":' % number for number in range(MAX_TENSORS + 1))
+    path.write_bytes(file_bytes(b"{" + b",".join(name + one for name in names) + b"}"))
+    with pytest.raises(CheckpointError) as caught:
+        read_safetensors_header(path)
+    assert caught.value.message == f"{path}: has {MAX_TENSORS + 1} tensors, more than the {MAX_TENSORS} accepted"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.malformed_files import LFS_POINTER
 
 from halogend.checkpoint import errors
 from halogend.checkpoint.errors import CheckpointError
-from halogend.checkpoint.tokenizer_files import own_template, read_text_files, text_files
+from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES
+from halogend.checkpoint.tokenizer_files import VOCABULARIES, own_template, read_text_files, text_files
 
 Make = Callable[..., Path]
 
@@ -22,7 +25,7 @@ def make(tmp_path: Path) -> Make:
     written as JSON."""
 
     def make(**files: Any) -> Path:
-        for name, content in {"tokenizer.json": "", "config.json": {}, **files}.items():
+        for name, content in {"tokenizer.json": {}, "config.json": {}, **files}.items():
             path = tmp_path / name
             path.parent.mkdir(exist_ok=True)
             path.write_text(content if isinstance(content, str) else json.dumps(content))
@@ -202,3 +205,44 @@ def test_a_dangling_symlink_is_no_missing_file(make: Make, name: str):
 def test_settings_that_are_no_json_object_are_refused(make: Make, name: str, content: str):
     error = refusal(read_text_files, make(**{name: content}))
     assert name in error.message
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _too_large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(MAX_VOCABULARY_BYTES + 1)
+
+
+VOCABULARY_FAULTS: dict[str, Callable[[Path], object]] = {
+    "is not a regular file; a file is wanted here": _fifo,
+    "is a directory; a file is wanted here": Path.mkdir,
+    "is empty": Path.touch,
+    "is larger than 64 MiB": _too_large,
+    "is a dangling symlink to x: the download is incomplete": lambda path: path.symlink_to("x"),
+    "is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`": lambda path: path.write_bytes(
+        LFS_POINTER
+    ),
+}
+
+
+@pytest.mark.parametrize("says", VOCABULARY_FAULTS)
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_a_vocabulary_that_cannot_be_read_is_seen_without_reading_it(make: Make, name: str, says: str):
+    directory = make()
+    (directory / "tokenizer.json").unlink()
+    VOCABULARY_FAULTS[says](directory / name)
+    assert refusal(read_text_files, directory).message.endswith(f"{name}: {says}")
+
+
+@pytest.mark.parametrize("digits", ["1" * 5000, "2147483648", "\u0661"])
+def test_an_id_of_too_many_digits_is_none(make: Make, digits: str):
+    error = refusal(
+        read_text_files,
+        make(**{"tokenizer_config.json": {"added_tokens_decoder": {digits: {"content": "a"}}}}),
+    )
+    assert error.code == errors.TOKENIZER_INVALID
+    assert error.message.endswith("is no token id")
+    assert len(error.message) < 300

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.malformed import CASES, read_expected
+from support import malformed_hf as hf
+from support.malformed import CASES, read_expected, write_folder
+from support.malformed_files import as_json
 
 from halogend.config.parse import parse
 from halogend.config.rules import check
@@ -17,6 +21,7 @@ AT_OPEN = [name for name, expected in EXPECTED.items() if expected.stage == "ope
 # Of a tokenizer's files these need no tokenizer to be seen.
 SETTINGS = [
     "text-no-tokenizer",
+    "text-tokenizer-dangling",
     "text-settings-no-json",
     "text-bos-number",
     "text-eos-text",
@@ -49,3 +54,63 @@ def test_the_one_problem_stands_at_the_model_with_the_refusal_and_a_hint(name: s
 @pytest.mark.parametrize("name", [name for name, expected in EXPECTED.items() if expected.code is None])
 def test_a_sound_model_gives_none(name: str):
     assert problems(name) == []
+
+
+# --- without a folder of their own -----------------------------------------------------------------
+
+FAR = 10**400
+YARN = {"rope_type": "yarn", "factor": 2.0}
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0] * 4}
+
+
+def refused(folder: Path) -> str:
+    parsed = parse(f"model: {folder}\nport: 8000\n".encode(), "config.yaml", {})
+    assert parsed.document is not None
+    [problem] = check(parsed, gather_facts(parsed.document))
+    return str(problem)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rope_parameters": YARN | {"original_max_position_embeddings": FAR}}, "original_max_position_embeddings"),
+        ({"rope_scaling": YARN, "max_position_embeddings": FAR}, "max_position_embeddings"),
+        ({"rope_scaling": YARN | {"factor": FAR}}, "rope_scaling.factor"),
+        ({"rope_scaling": {"rope_type": "yarn"}, "max_position_embeddings": FAR}, "max_position_embeddings"),
+        ({"rope_scaling": LONG | {"original_max_position_embeddings": FAR}}, "original_max_position_embeddings"),
+        ({"rope_scaling": LONG, "max_position_embeddings": FAR}, "max_position_embeddings"),
+        ({"rope_scaling": {"rope_type": "yarn"}, "max_position_embeddings": -8}, "max_position_embeddings"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": FAR}}, "rope_scaling.factor"),
+        ({"rope_theta": FAR}, "rope_theta"),
+        ({"rms_norm_eps": FAR}, "rms_norm_eps"),
+        ({"hidden_size": FAR}, "hidden_size"),
+        ({"vocab_size": FAR}, "vocab_size"),
+        ({"eos_token_id": FAR}, "eos_token_id"),
+    ],
+)
+def test_a_number_beyond_all_bounds_is_refused_by_its_key(tmp_path: Path, changes: dict[str, Any], says: str):
+    told = refused(write_folder(hf.with_config(**changes), tmp_path / "m"))
+    assert "HCK-1004: " in told
+    assert "/config.json: key '" in told
+    assert f"{says}' is " in told
+    assert len(told) < 500
+
+
+def test_a_vocabulary_that_is_a_pipe(tmp_path: Path):
+    folder = write_folder(hf.without(hf.sharded(), "tokenizer.json"), tmp_path / "m")
+    os.mkfifo(folder / "tokenizer.json")
+    assert f"HCK-1010: {folder}/tokenizer.json: is not a regular file; a file is wanted here" in refused(folder)
+
+
+def test_a_template_that_is_no_unicode(tmp_path: Path):
+    settings = {"tokenizer_config.json": b'{"chat_template": "a\\ud800"}'}
+    folder = write_folder(hf.sharded() | settings, tmp_path / "m")
+    assert f"{folder}/tokenizer_config.json: key 'chat_template' is no valid Unicode" in refused(folder)
+
+
+def test_a_link_to_nothing_beside_the_vocabulary(tmp_path: Path):
+    """It is not read, for the newer file says all; but a change of it would have to be seen."""
+    settings = {"tokenizer_config.json": as_json(hf.TOKENIZER_CONFIG | {"added_tokens_decoder": {}})}
+    folder = write_folder(hf.sharded() | settings, tmp_path / "m")
+    (folder / "special_tokens_map.json").symlink_to("../../blobs/0")
+    assert f"{folder}/special_tokens_map.json: is a dangling symlink to ../../blobs/0: the" in refused(folder)
