@@ -32,6 +32,8 @@ _HEADERS = {
 }
 _KEEP_ALIVE = b": keep-alive\n\n"
 _DONE = b"data: [DONE]\n\n"
+# No line ends of this format, but clients that cut lines as str.splitlines does (httpx) take them for such.
+_LINE_ENDS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\u0085\u2028\u2029"}
 
 
 class ChunkShape(Protocol):
@@ -99,7 +101,7 @@ class _Writer:
         self._wrote_at = self._loop.time()
 
     async def write(self, chunks: Iterable[dict[str, Any]]) -> None:
-        data = b"".join(b"data: " + msgspec.json.encode(chunk) + b"\n\n" for chunk in chunks)
+        data = b"".join(map(_event, chunks))
         if data:
             await self._put(data)
 
@@ -120,7 +122,7 @@ class _Writer:
         if not self._started:
             await response_to(error)({"type": "http"}, _nothing, self._send)
             return
-        await self._put(b"data: " + msgspec.json.encode(body_of(error)) + b"\n\n", last=True)
+        await self._put(_event(body_of(error)), last=True)
 
     async def _put(self, data: bytes, *, last: bool = False) -> None:
         async with self._lock:
@@ -131,6 +133,13 @@ class _Writer:
             if self._gone() and not last:  # the server drops such bytes in silence
                 raise ClientGoneError
             self._wrote_at = self._loop.time()
+
+
+def _event(content: dict[str, Any]) -> bytes:
+    data = msgspec.json.encode(content)
+    for char, escape in _LINE_ENDS.items():  # UTF-8: no other character holds these bytes
+        data = data.replace(char, escape)
+    return b"data: " + data + b"\n\n"
 
 
 def gone_of(scope: Scope) -> Callable[[], bool]:

@@ -6,13 +6,16 @@ Prompts and completions are never logged; that is the callers' duty, no filter c
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import re
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+_NOT_IN_LINES = re.compile("[\u0085\u2028\u2029\ud800-\udfff]")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -88,4 +91,11 @@ def _configure(level: str, routine: TextIO, errors: TextIO, bound: dict[str, str
 def _rendering(*, readable: bool) -> list[Processor]:
     if readable:
         return [structlog.dev.ConsoleRenderer()]
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False, default=str)]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_as_line, default=str)]
+
+
+def _as_line(event: EventDict, **options: Any) -> str:
+    """Readable, and one line to every reader: some cut at U+0085, U+2028 and U+2029 as well. Half of a
+    surrogate pair cannot be written at all."""
+    text = json.dumps(event, ensure_ascii=False, **options)
+    return _NOT_IN_LINES.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

@@ -12,6 +12,7 @@ from halogend.api.addresses import TcpAddress, UnixAddress
 from halogend.api.connection import ConnectionLimits
 from halogend.api.listener import Listener
 from halogend.api.services import Patience
+from halogend.wire.messages import Accepted
 
 CHAT = "/v1/chat/completions"
 
@@ -290,3 +291,15 @@ async def test_close_and_stop_may_be_called_at_any_time(unused: Listener) -> Non
 @pytest.fixture
 def unused() -> Listener:
     return Listener(World(ScriptedRouter()).app, TcpAddress("127.0.0.1", 0))
+
+
+async def test_lines_are_lines_to_clients_that_cut_at_other_characters_too() -> None:
+    """httpx's iter_lines cuts as str.splitlines does."""
+    words = "a\u0085b\u2028c\u2029d\x1ce\x0bé"
+    router = ScriptedRouter(lambda _: [Accepted(id=1, prompt_tokens=5), *deltas(words), finished()])
+    async with World(router).client() as client:
+        answer = await client.post(CHAT, json=chat(stream=True))
+    lines = [line for line in answer.text.splitlines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    assert text_of(events_of(answer.text)) == words
+    assert "é" in answer.text

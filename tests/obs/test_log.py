@@ -77,3 +77,14 @@ def test_what_libraries_say_comes_through_once() -> None:
     (line,) = lines(routine)
     assert (line["event"], line["library"], line["message"]) == ("library_log", "uvicorn.error", "odd thing")
     assert lines(errors)[0]["message"] == "bad"
+
+
+def test_a_line_is_one_to_every_reader() -> None:
+    """Some cut as str.splitlines does; and half of a surrogate pair could not be written."""
+    stream = io.TextIOWrapper(raw := io.BytesIO(), encoding="utf-8")
+    log.configure_worker("text", stream=stream)
+    words = "a\u0085b\u2028c\u2029d\ud800é"
+    structlog.get_logger().info("said", words=words)
+    [line] = raw.getvalue().decode().splitlines()
+    assert json.loads(line)["words"] == words
+    assert "é" in line
