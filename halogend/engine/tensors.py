@@ -19,6 +19,7 @@ from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.gguf_types import GgmlType
 from halogend.checkpoint.stored import Piece, Plain, Weight
 from halogend.engine.codecs import decode_rows, stored_rows
+from halogend.engine.codecs.source import TensorError
 from halogend.engine.embedding import Embedding
 from halogend.engine.files import FileBytes
 from halogend.engine.models.source import PairedHeads
@@ -144,7 +145,11 @@ class WeightSource:
     def _decode(self, pieces: Sequence[Piece], out: Tensor) -> None:
         done = 0
         for piece in pieces:
-            decode_rows(piece.encoded, piece.first, piece.rows, out[done : done + piece.rows], self._files)
+            try:
+                decode_rows(piece.encoded, piece.first, piece.rows, out[done : done + piece.rows], self._files)
+            except TensorError as error:
+                file = self._checkpoint.files[error.tensor.file]
+                raise CheckpointError(error.code, f"{file}: {error.message}") from error
             done += piece.rows
             self._files.release()
             self._advance(piece.nbytes)

@@ -12,18 +12,24 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import greedy_case, tiny_hf
+from halogen_kernels.reference import pack_linear
+from support import greedy_case, malformed_quantised, tiny_hf
 from support.engine_driver import generate_greedy, load_engine
 from support.engine_logits import largest_error
 from support.file_bytes import FileBytes
 from support.greedy_case import NEW_TOKENS
+from support.malformed import write_folder
 from support.tiny_hf import TinyDir
 from support.tiny_layouts import read_state
 from support.tiny_quantised import WIDE, awq, fp8_blocks, fp8_tensors, gptq
 
+from halogend.checkpoint.checkpoint import open_checkpoint
+from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.quantisation import encode
 from halogend.checkpoint.safetensors import read_shards
 from halogend.engine.codecs import decode_rows
+from halogend.engine.files import open_files
+from halogend.engine.tensors import Packing, WeightSource
 
 TOLERANCE = 2e-5  # of the largest logit: what float32 arithmetic costs, and no more
 PROMPTS = 10
@@ -116,3 +122,11 @@ def test_another_format_is_caught(make: Make) -> None:
     ours, other = make("gptq-128"), make("awq-128")
     mixed = TinyDir(other.path, ours.name, ours.source)
     assert largest_error(mixed) > 1000 * TOLERANCE
+
+
+def test_columns_of_no_group_are_refused_by_file_and_tensor(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write_folder(malformed_quantised.gptq(), tmp_path / "m"))
+    with open_files(checkpoint, lambda: None) as files, pytest.raises(CheckpointError) as caught:
+        WeightSource(checkpoint, files, Packing(pack_linear, torch.float32), lambda _: None).matrix("blk.0.attn_q")
+    wanted = f"{tmp_path}/m/model.safetensors: tensor 'model.layers.0.self_attn.q_proj.g_idx': holds the group "
+    assert caught.value.message.startswith(wanted)

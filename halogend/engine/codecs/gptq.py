@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from halogend.checkpoint.errors import INDEX_INVALID, CheckpointError
+from halogend.checkpoint.errors import INDEX_INVALID
 from halogend.checkpoint.stored import Gptq
 from halogend.engine.codecs.packed import fill_in_chunks, nibbles, scale_groups, take_matrix
-from halogend.engine.codecs.source import ByteSource
+from halogend.engine.codecs.source import ByteSource, TensorError
 
 _ONE_EACH = 0x11111111
 
@@ -63,9 +63,8 @@ def _column_groups(encoded: Gptq, source: ByteSource) -> Tensor | None:
     lowest, highest = int(groups.min()), int(groups.max())
     if lowest < 0 or highest >= count:
         wrong = lowest if lowest < 0 else highest
-        raise CheckpointError(
-            INDEX_INVALID, f"tensor {encoded.g_idx.name!r}: holds the group {wrong}; there are groups 0 to {count - 1}"
-        )
+        what = f"holds the group {wrong}; there are groups 0 to {count - 1}"
+        raise TensorError(INDEX_INVALID, encoded.g_idx, what)
     if torch.equal(groups, torch.arange(len(groups), dtype=groups.dtype) // encoded.group):
         return None
     return groups.long()

@@ -8,7 +8,7 @@ from torch import Tensor
 from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.stored import Plain
 from halogend.engine.codecs.packed import aligned
-from halogend.engine.codecs.source import ByteSource
+from halogend.engine.codecs.source import ByteSource, TensorError
 from halogend.engine.dequant import PLAIN, dequantise
 
 _RAW_BYTES = 4 << 20  # asked of the source at once
@@ -32,9 +32,7 @@ def decode_plain(encoded: Plain, first: int, out: Tensor, source: ByteSource) ->
     tensor, columns = encoded.tensor, encoded.columns
     block_elements, block_bytes = tensor.type.block_elements, tensor.type.block_bytes
     if first * columns % block_elements or out.numel() % block_elements:
-        raise CheckpointError(
-            TYPE_UNSUPPORTED, f"tensor {tensor.name!r}: {tensor.type.name} blocks cannot be cut inside"
-        )
+        raise TensorError(TYPE_UNSUPPORTED, tensor, f"{tensor.type.name} blocks cannot be cut inside")
     row_bytes = max(1, columns * block_bytes // block_elements)
     step = max(1, _RAW_BYTES // row_bytes // _UNIT * _UNIT if columns == 1 else _RAW_BYTES // row_bytes)
     for start in range(0, len(out), step):
@@ -44,4 +42,4 @@ def decode_plain(encoded: Plain, first: int, out: Tensor, source: ByteSource) ->
         try:
             dequantise(tensor.type, aligned(raw, block_bytes if block_elements == 1 else 8), piece)
         except CheckpointError as error:
-            raise CheckpointError(error.code, f"tensor {tensor.name!r}: {error.message}") from error
+            raise TensorError(error.code, tensor, error.message) from error

@@ -6,7 +6,17 @@ from typing import Protocol
 
 from torch import Tensor
 
+from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.tensor_table import TensorInfo
+
+
+class TensorError(CheckpointError):
+    """What a tensor holds cannot be decoded. Codecs know no files: whoever opened them names the one of
+    `tensor`."""
+
+    def __init__(self, code: str, tensor: TensorInfo, what: str) -> None:
+        super().__init__(code, f"tensor {tensor.name!r}: {what}")
+        self.tensor = tensor
 
 
 class ByteSource(Protocol):
