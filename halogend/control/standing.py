@@ -56,11 +56,11 @@ def _trouble(unit: Unit) -> str:
 
 
 def _bad_edit(reconciler: Reconciler) -> str:
-    """What is wrong with the newest edit that was decided; what a model failed with is told with it."""
-    decided = [receipt for receipt in reconciler.receipts.all() if receipt.outcome is not None]
-    if not decided or decided[-1].outcome not in _BAD:
+    """What is wrong with the newest edit, once that is decided."""
+    newest = reconciler.receipts.all()[-1:]
+    if not newest or newest[0].outcome not in _BAD:
         return ""
-    return f"last edit ({decided[-1].id}) {_words(decided[-1])}"
+    return f"last edit ({newest[0].id}) {_words(newest[0])}"
 
 
 def _words(receipt: Receipt) -> str:
