@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halogend.config.values import host_and_port
+from halogend.cli import arguments
+from halogend.config.values import admin_address, host_and_port, shown
 
 SYSTEM_SOCKET = "/run/halogend/admin.sock"
 _PATIENCE_S = 10.0  # for a connection; an answer may take as long as a change does
@@ -51,15 +52,15 @@ def default_socket(environ: Mapping[str, str]) -> str:
 
 def add_address(parser: argparse.ArgumentParser) -> None:
     text = "admin listener: unix:/run/halogend/admin.sock, or host:port with TLS (HALOGEN_ADMIN)"
-    parser.add_argument("--admin", metavar="ADDRESS", help=text)
+    parser.add_argument("--admin", metavar="ADDRESS", type=_address, default=_from_environment(), help=text)
     text = "file of an API key with the scope admin, for host:port (HALOGEN_ADMIN_KEY_FILE)"
-    parser.add_argument("--admin-key-file", metavar="FILE", help=text)
+    parser.add_argument("--admin-key-file", type=arguments.file_name, metavar="FILE", help=text)
     text = "PEM certificate that vouches for the daemon's, for host:port (HALOGEN_ADMIN_CA)"
-    parser.add_argument("--admin-ca", metavar="FILE", help=text)
+    parser.add_argument("--admin-ca", type=arguments.file_name, metavar="FILE", help=text)
 
 
 def address(args: argparse.Namespace) -> Endpoint:
-    where = args.admin or os.environ.get("HALOGEN_ADMIN") or default_socket(os.environ)
+    where = args.admin or default_socket(os.environ)
     key_file = args.admin_key_file or os.environ.get("HALOGEN_ADMIN_KEY_FILE")
     return Endpoint(where, key_file or None, args.admin_ca or os.environ.get("HALOGEN_ADMIN_CA") or None)
 
@@ -67,20 +68,47 @@ def address(args: argparse.Namespace) -> Endpoint:
 def add_socket(parser: argparse.ArgumentParser) -> None:
     """For the commands that are the daemon."""
     text = "where the admin listener is, if the document does not say; a document may also name host:port"
-    parser.add_argument("--admin", metavar="unix:PATH", type=_socket, help=text)
+    parser.add_argument("--admin", metavar="unix:PATH", type=_socket, default=_from_environment(), help=text)
 
 
 def own_socket(args: argparse.Namespace) -> str:
+    return str(args.admin or default_socket(os.environ))
+
+
+class _FromEnvironment(str):
+    """The value of HALOGEN_ADMIN, so that a message can say where it stands."""
+
+    __slots__ = ()
+
+
+def _from_environment() -> str | None:
+    """argparse judges a default that is text as it does the flag's value. Empty is not set."""
+    named = os.environ.get("HALOGEN_ADMIN")
+    return _FromEnvironment(named) if named else None
+
+
+def _address(text: str) -> str:
+    try:
+        admin_address(text.removeprefix("https://"))
+    except ValueError as error:
+        raise _wrong(text, f"{error}; the forms are unix:/absolute/path and host:port") from error
+    return text
+
+
+def _socket(text: str) -> str | None:
     """A TCP address in HALOGEN_ADMIN is where commands look, never where a daemon listens without being
     told so, with its certificate and keys, by its document."""
-    named = os.environ.get("HALOGEN_ADMIN", "")
-    return str(args.admin or (named if named.startswith("unix:") else "") or default_socket(os.environ))
-
-
-def _socket(text: str) -> str:
-    if text.startswith("unix:/"):
+    _address(text)
+    if text.startswith("unix:"):
         return text
-    raise argparse.ArgumentTypeError(f"{text}: it takes unix: and an absolute path; host:port stands in the document")
+    if isinstance(text, _FromEnvironment):
+        return None
+    raise _wrong(text, f"must be unix:/absolute/path, found {shown(text)}; host:port stands in the document's `admin`")
+
+
+def _wrong(text: str, message: str) -> argparse.ArgumentTypeError:
+    place = "HALOGEN_ADMIN " if isinstance(text, _FromEnvironment) else ""
+    return argparse.ArgumentTypeError(f"{place}{message}")
 
 
 def ask(where: Endpoint, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from halogend.cli import arguments
+
 if TYPE_CHECKING:
     from halogend.config.facts import DeviceFacts, Facts
     from halogend.config.schema import Document
@@ -21,7 +23,7 @@ def add(subparsers: Any) -> None:
         help="everything that is wrong with a document, at once",
         description="Prints each problem as file:line:column: CODE: message (hint). Exit 0 valid, 1 invalid.",
     )
-    parser.add_argument("file", metavar="FILE", help="the document; - reads standard input")
+    parser.add_argument("file", type=arguments.file_name, metavar="FILE", help="the document; - reads standard input")
     parser.add_argument(
         "--print", action="store_true", dest="show", help="print the canonical form of a valid document"
     )

@@ -12,38 +12,28 @@ import sys
 from collections.abc import Callable, Sequence
 
 from halogend import __version__
-from halogend.cli import (
-    bench,
-    check,
-    explain,
-    hold,
-    plan,
-    receipts,
-    reload,
-    resume,
-    rollback,
-    run,
-    schema,
-    status,
-)
-from halogend.cli.parser import CommandParser
+from halogend.cli.early import end_when_told
 
-COMMANDS = (run, check, plan, reload, rollback, hold, resume, status, receipts, explain, schema, bench)
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
 def parser() -> argparse.ArgumentParser:
+    from halogend.cli import bench, check, explain, hold, plan, receipts, reload, resume, rollback, run, schema, status
+    from halogend.cli.parser import CommandParser
+
     top = argparse.ArgumentParser(prog="halogend", description="One declaration, live LLM engines.")
     top.add_argument("--version", action="version", version=f"halogend {__version__}")
     subparsers = top.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
-    for command in COMMANDS:
+    for command in (run, check, plan, reload, rollback, hold, resume, status, receipts, explain, schema, bench):
         command.add(subparsers)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit statuses are the command's own; 2 is a usage error, but where a command says another."""
+    if arguments is None and sys.argv[1:2] == ["run"]:
+        end_when_told()
     args = parser().parse_args(arguments)
     return to_the_end(lambda: args.run(args))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from halogend.cli import admin
+from halogend.cli import admin, arguments
 from halogend.cli.plan_table import plan_lines
 
 _EXIT = {"unchanged": 0, "changes": 2}
@@ -26,7 +26,11 @@ def add(subparsers: Any) -> None:
     )
     parser.usage_status = _FAULT
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="the document; - reads standard input; default: the daemon's own source"
+        "file",
+        type=arguments.file_name,
+        metavar="FILE",
+        nargs="?",
+        help="the document; - reads standard input; default: the daemon's own source",
     )
     add_json(parser)
     parser.set_defaults(run=run)

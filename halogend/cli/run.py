@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from halogend.cli import arguments
 from halogend.cli.admin import add_socket, own_socket
 from halogend.cli.state import add_state, state_directory
 
@@ -15,7 +16,9 @@ DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="the daemon, in the foreground")
-    parser.add_argument("--config", type=Path, default=Path(DEFAULT_CONFIG), metavar="FILE", help=DEFAULT_CONFIG)
+    parser.add_argument(
+        "--config", type=arguments.path, default=Path(DEFAULT_CONFIG), metavar="FILE", help=DEFAULT_CONFIG
+    )
     add_socket(parser)
     add_state(parser)
     add_log_level(parser)

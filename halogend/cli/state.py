@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from halogend.cli import arguments
+
 SYSTEM_STATE = Path("/var/lib/halogend")
 
 
@@ -15,7 +17,7 @@ def add_state(parser: argparse.ArgumentParser) -> None:
         f"folder for receipts and the documents that were active; else STATE_DIRECTORY, else {SYSTEM_STATE} where it"
         " can be written, else $XDG_STATE_HOME/halogend"
     )
-    parser.add_argument("--state", type=Path, metavar="DIR", help=text)
+    parser.add_argument("--state", type=arguments.path, metavar="DIR", help=text)
     text = "start from the document that was active last if the one of --config is bad"
     parser.add_argument("--resume", action="store_true", help=text)
 

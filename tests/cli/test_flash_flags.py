@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.config_documents import read
 
-from halogend.cli.flash_server import arguments
+from halogend.cli.flash_arguments import arguments
 from halogend.config.canonical import canonical
 from halogend.config.facts import DeviceFacts, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.flash_flags import COMMAND_LINE, FLAGS, FlagDocument

@@ -16,10 +16,10 @@ from support.config_documents import read
 from support.live import free_port, live
 from support.tiny_models import tiny_llama
 
-from halogend.cli import flash_server
+from halogend.cli import flash_arguments, flash_server
 from halogend.cli.main import main as halogend
 from halogend.config.canonical import canonical
-from halogend.config.flash_flags import FLAGS
+from halogend.config.flash_flags import FLAGS, FlagDocument
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs/flash-server.md"
@@ -142,7 +142,7 @@ def test_help_names_every_flag_that_is_suggested(capsys):
         flash_server.main(["--help"])
     assert raised.value.code == 0
     text = capsys.readouterr().out
-    for word in set(flash_server.MEANT.values()):
+    for word in set(flash_arguments.MEANT.values()):
         assert f"{word} " in text or f"{word}\n" in text
 
 
@@ -156,7 +156,7 @@ def test_the_example_of_the_page_is_what_print_shows():
     """The page leaves lines out, written `# ...`; the others stand in the document in this order."""
     command, _, rest = PAGE.read_text().partition(" --print > ")
     words = shlex.split(command.splitlines()[-1])
-    document = flash_server.FlagDocument(flash_server.arguments(words[1:]).values)
+    document = FlagDocument(flash_arguments.arguments(words[1:]).values)
     made = read(document.data).document
     assert made is not None
     shown = rest.partition("```yaml\n")[2].partition("```")[0].splitlines()
