@@ -31,8 +31,8 @@ class CannotError(Exception):
 
 
 def run_in_box(folder: Path, scenario: str, limit_s: int) -> str:
-    """Runs the tests of `scenarios.py` that are named so; returns what pytest said, raises AssertionError
-    with it where one failed, and CannotError where there is no box."""
+    """Runs the function `scenario` of `scenarios.py`; returns what pytest said, raises AssertionError with it
+    where it failed, and CannotError where there is no box."""
     units = folder / "units"
     units.mkdir()
     for unit in DEPLOY.glob("halogend.*"):
@@ -41,7 +41,7 @@ def run_in_box(folder: Path, scenario: str, limit_s: int) -> str:
     (units / "halogend.service.d/here.conf").write_text(_drop_in(folder))
     script = folder / "script"
     tests = ROOT / "tests/systemd/scenarios.py"
-    pytest = f"{sys.executable} -m pytest -q -rs -p no:randomly -p no:cacheprovider -m '' -k {scenario} {tests}"
+    pytest = f"{sys.executable} -m pytest -q -rs -p no:randomly -p no:cacheprovider -m '' {tests}::{scenario}"
     script.write_text(f"#!/bin/sh\nln -s {_VENV} /opt/halogend\nexport BOX_FOLDER={folder}\nexec {pytest}\n")
     script.chmod(0o755)
     words = [BOX, units, script, str(limit_s)]

@@ -267,6 +267,26 @@ def test_socket(service):
     assert not service.answers()
 
 
+def test_socket_bad(service):
+    """A document that is refused does not make waiting connections start the daemon for ever."""
+    service.write(max_btach=1)
+    service.drop_in(NO_RESTART)
+    assert systemctl("start", "halogend.socket").returncode == 0
+    assert not service.answers()
+    service.until(lambda: socket_state() == "failed", "systemd gives up")
+    _still(service, "failed/failed")
+    assert "max_btach" in service.show("StatusText")["StatusText"]
+    assert 1 <= journal().count('"event": "reload_ended"') <= 5
+    service.write()
+    assert systemctl("reset-failed", service.name).returncode == 0
+    assert systemctl("start", "halogend.socket").returncode == 0
+    assert service.answers()
+
+
+def socket_state():
+    return systemctl("show", "halogend.socket", "--property=ActiveState").stdout.strip().partition("=")[2]
+
+
 class Caller:
     """Asks for a completion over a connection of its own, one after the other, in a thread."""
 

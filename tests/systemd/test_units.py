@@ -26,6 +26,7 @@ SCENARIOS = [
     "test_start_slow",
     "test_start_stopped",
     "test_socket",
+    "test_socket_bad",
     "test_files",
     "test_notify_reload",
 ]
