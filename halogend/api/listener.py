@@ -24,6 +24,8 @@ from halogend.config.codes import Code
 log = structlog.get_logger(__name__)
 
 _ABORT_GRACE_S = 1.0
+_SUBMIT_S = 0.1  # from the head of a request to its lease or its place in a queue
+_ACCEPT_TURNS = 5  # of the event loop, from accept(2) until asyncio tells of the connection
 _HANDSHAKE_S = 20.0
 _GOODBYE_S = 5.0  # for a peer's last word of TLS
 
@@ -112,7 +114,8 @@ class Listener:
         servers: list[asyncio.Server] = []
         try:
             for sock in self._sockets:
-                servers.append(await self._accept(sock.dup(), context))  # noqa: PERF401  what was opened must be closed
+                sock.setblocking(False)  # duplicates share the flag, and a duplicate takes it from here
+                servers.append(await self._accept(sock, context))
         except OSError as error:
             Doors(tuple(servers), is_tls=False).close()
             reason = error.strerror or str(error)
@@ -129,24 +132,43 @@ class Listener:
                 connection.shutdown()
 
     async def _accept(self, sock: socket.socket, context: ssl.SSLContext | None) -> asyncio.Server:
-        return await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._config, self._connections),
-            sock=sock,
-            backlog=BACKLOG,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
-            ssl_shutdown_timeout=None if context is None else _GOODBYE_S,
-        )
+        door = sock.dup()
+        try:
+            return await asyncio.get_running_loop().create_server(
+                lambda: Connection(self._config, self._connections),
+                sock=door,
+                backlog=BACKLOG,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
+                ssl_shutdown_timeout=None if context is None else _GOODBYE_S,
+            )
+        except OSError:
+            door.close()
+            raise
 
     def stop_accepting(self) -> None:
-        """No new connection; idle ones close, responses that run go on and close theirs. Idempotent."""
+        """No new connection; idle ones close, responses that run go on and close theirs, and what has just
+        come may still ask. Idempotent."""
         self._doors.close()
+        self._connections.is_ending = True
         for sock in self._sockets:
             sock.close()
         self._sockets.clear()
         self._remove_file()
         for connection in self._all():
             connection.shutdown()
+
+    async def until_asked(self) -> None:
+        """After `stop_accepting`: returns when every connection that came before has asked, and its request
+        is where it belongs, or when its time to do so is over."""
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
+        if not self._all():
+            return
+        asking = [each.first_request for each in self._all() if each.first_request is not None]
+        if asking:
+            await asyncio.wait(asking)
+        await asyncio.sleep(_SUBMIT_S)
 
     async def close(self, deadline_s: float) -> None:
         """Waits up to `deadline_s` for what runs, then cuts it. Idempotent."""

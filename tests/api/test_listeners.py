@@ -1,0 +1,239 @@
+"""The listeners of a document as one transaction: addresses, keys and certificates, all of it or nothing."""
+
+import asyncio
+import hashlib
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.http_world import World, chat, events_of, text_of, wire
+from support.scripted_router import ScriptedRouter, deltas, finished
+from support.tls_files import Pair, make_pair
+
+from halogend.api.listener import Listener
+from halogend.api.listeners import Applications, Listeners
+from halogend.config.codes import Code
+from halogend.config.schema import ServerConfig
+from halogend.control.access import Access
+from halogend.control.certificates import Certificate, read_certificate
+from halogend.control.keys import Key
+from halogend.obs.metrics import Metrics
+
+CHAT = "/v1/chat/completions"
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def keys(**values: str) -> tuple[Key, ...]:
+    """`operator` opens the admin listener, every other name inference."""
+    scopes = {"operator": frozenset({"admin"})}
+    return tuple(
+        Key(name, scopes.get(name, frozenset({"infer"})), hashlib.sha256(value.encode()).digest())
+        for name, value in values.items()
+    )
+
+
+def bearer(value: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {value}"}
+
+
+class House:
+    """`listeners` around a scripted application; `apply` is a whole change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.router = ScriptedRouter()
+        self.port = free_port()
+        self.folder = folder
+        self.metrics = Metrics("1")
+        make = Applications(lambda: World(self.router).app, lambda: World(self.router).app)
+        self.listeners = Listeners(make, self.metrics, f"unix:{folder}/admin.sock")
+
+    async def apply(self, access: Access | None = None, **server: Any) -> str | None:
+        """The code of a refusal."""
+        config = ServerConfig.model_validate({"port": self.port, **server})
+        problem = await self.listeners.prepare(config, access or Access())
+        if problem is not None:
+            await self.listeners.discard()
+        problem = problem or await self.listeners.commit()
+        return None if problem is None else problem.code
+
+    async def status(self, port: int | None = None, key: str = "", tls: ssl.SSLContext | None = None) -> int:
+        """Of GET /v1/models; 0 when nobody answers."""
+        url = f"{'https' if tls else 'http'}://127.0.0.1:{port or self.port}/v1/models"
+        try:
+            async with httpx.AsyncClient(verify=tls or True) as client:
+                return (await client.get(url, headers=bearer(key) if key else {})).status_code
+        except httpx.TransportError:
+            return 0
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    made = House(tmp_path)
+    yield made
+    await made.listeners.close(0)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return make_pair(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def certificate(pair: Pair) -> Certificate:
+    return read_certificate(pair.config, time.time())[0]
+
+
+async def test_keys_come_change_and_go_on_one_port(house: House) -> None:
+    assert await house.apply() is None
+    assert await house.status() == 200
+    assert await house.apply(Access(keys=keys(a="one"), overlap_s=60)) is None
+    assert [await house.status(key=value) for value in ("", "one", "two")] == [401, 200, 401]
+    assert await house.apply(Access(keys=keys(a="two"), overlap_s=60)) is None
+    assert [await house.status(key=value) for value in ("one", "two")] == [200, 200]
+    assert house.listeners.view()["keys"][0]["previous_valid_s"] > 50
+    assert await house.apply(Access(keys=keys(b="three"), overlap_s=60)) is None
+    assert [await house.status(key=value) for value in ("one", "two", "three")] == [401, 401, 200]
+    assert await house.apply() is None
+    assert await house.status() == 200
+    assert house.listeners.view()["auth"] == "open"
+
+
+async def test_a_stream_is_never_asked_again(house: House) -> None:
+    house.router.manual = True
+    await house.apply(Access(keys=keys(a="one")))
+    async with wire(house.port) as client:
+        client.post(CHAT, chat(stream=True), headers="authorization: Bearer one\r\n")
+        answer = await house.router.answers.get()
+        answer.push(*deltas("before "))
+        await client.head()
+        await house.apply(Access(keys=keys(b="other")))
+        assert await house.status(key="one") == 401
+        answer.push(*deltas("after"), finished())
+        body = (await client.reader.readuntil(b"[DONE]\n\n")).decode()
+    assert "before " in body
+    assert "after" in body
+
+
+async def test_l4_a_busy_port_leaves_address_keys_and_certificate_as_they_were(
+    house: House, pair: Pair, certificate: Certificate
+) -> None:
+    await house.apply(Access(keys=keys(a="one")))
+    before = house.listeners.view()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        access = Access(keys=keys(b="two"), tls=certificate)
+        assert await house.apply(access, port=port, tls=pair.config) == Code.PORT_BUSY
+    assert house.listeners.view() == before
+    assert [await house.status(key=value) for value in ("one", "two", "")] == [200, 401, 401]
+
+
+async def test_l3_a_port_lost_between_bind_and_listen_undoes_all_of_it(house: House, certificate: Certificate) -> None:
+    await house.apply(Access(keys=keys(a="one")))
+    before, port = house.listeners.view(), free_port()
+    config = ServerConfig.model_validate({"port": port})
+    assert await house.listeners.prepare(config, Access(keys=None)) is None
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        problem = await house.listeners.commit()
+    assert problem is not None
+    assert problem.code == Code.PORT_BUSY
+    assert house.listeners.view() == before
+    assert [await house.status(key=value) for value in ("one", "")] == [200, 401]
+
+
+async def test_l3_a_certificate_that_cannot_be_put_in_undoes_all_of_it(
+    house: House, pair: Pair, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of descriptors, while a new admin listener is asked for as well."""
+    await house.apply(Access(keys=keys(operator="o", a="one")))
+    before, admin_port = house.listeners.view(), free_port()
+
+    async def refuse(*_: object) -> asyncio.Server:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Listener, "_accept", refuse)
+    access = Access(keys=keys(operator="x"), tls=certificate, admin_tls=certificate)
+    assert await house.apply(access, admin=f"127.0.0.1:{admin_port}") == Code.LISTENER_ADDRESS
+    monkeypatch.undo()
+    assert house.listeners.view() == before
+    assert [await house.status(key="one"), await house.status(admin_port, "x", pair.client())] == [200, 0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "open_while_served"),
+    [(None, "one", False), ("one", None, False), (None, None, True)],
+    ids=["keys come", "keys go", "open"],
+)
+async def test_no_listener_that_wants_keys_is_open_for_a_moment(
+    house: House, monkeypatch: pytest.MonkeyPatch, old: str | None, new: str | None, open_while_served: bool
+) -> None:
+    def access(value: str | None) -> Access:
+        return Access(keys=keys(a=value) if value else None)
+
+    await house.apply(access(old))
+    seen: list[bool] = []
+    serve: Callable[..., Any] = Listener.serve
+
+    async def watched(self: Listener, context: ssl.SSLContext | None = None) -> None:
+        seen.append(house.listeners._keyring.is_open)
+        await serve(self, context)
+        seen.append(house.listeners._keyring.is_open)
+
+    monkeypatch.setattr(Listener, "serve", watched)
+    house.port = free_port()
+    await house.apply(access(new))
+    assert seen == [open_while_served] * 2
+    assert await house.status(key=new or "") == 200
+
+
+async def test_tls_and_the_admin_listener_on_tcp(house: House, pair: Pair, certificate: Certificate) -> None:
+    admin_port, trust = free_port(), pair.client()
+    await house.apply()
+    assert (house.folder / "admin.sock").is_socket()
+    access = Access(keys=keys(a="one", operator="two"), tls=certificate, admin_tls=certificate)
+    assert await house.apply(access, admin=f"127.0.0.1:{admin_port}") is None
+    assert not (house.folder / "admin.sock").exists()
+    assert [await house.status(key=value, tls=trust) for value in ("one", "two", "")] == [200, 403, 401]
+    assert [await house.status(admin_port, value, trust) for value in ("one", "two", "")] == [403, 200, 401]
+    assert [await house.status(key="one"), await house.status(admin_port, "two")] == [0, 0]
+    shown = house.listeners.view()["listeners"]
+    assert shown["admin"]["address"] == f"127.0.0.1:{admin_port}"
+    assert shown["inference"]["tls"]["cert"] == str(pair.cert)
+    name = "halogen_tls_certificate_expiry_timestamp_seconds"
+    registry = house.metrics._registry
+    assert registry.get_sample_value(name, {"listener": "admin"}) == certificate.not_after
+    assert await house.apply() is None
+    assert (house.folder / "admin.sock").is_socket()
+    assert [await house.status(), await house.status(admin_port, "two", trust)] == [200, 0]
+    assert registry.get_sample_value(name, {"listener": "admin"}) is None
+
+
+async def test_the_same_certificate_is_not_put_in_again(
+    house: House, pair: Pair, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.apply(Access(tls=certificate))
+
+    async def never(*_: object) -> None:
+        raise AssertionError("opened")
+
+    monkeypatch.setattr(Listener, "open", never)
+    again = read_certificate(pair.config, time.time())[0]
+    assert await house.apply(Access(tls=again)) is None
+    monkeypatch.undo()
+    async with httpx.AsyncClient(verify=pair.client()) as client:
+        answer = await client.post(f"https://127.0.0.1:{house.port}{CHAT}", json=chat(stream=True))
+    assert text_of(events_of(answer.text)) == "Hello, wörld 😀"
