@@ -11,6 +11,7 @@ from halogend.checkpoint.errors import (
     TENSOR_MISMATCH,
     TENSOR_MISSING,
     CheckpointError,
+    shown,
 )
 from halogend.checkpoint.gguf import GgufHeader
 from halogend.checkpoint.parameters import RopeKind
@@ -140,7 +141,9 @@ class GgufParameters:
                 gguf_keys.positive(self.header, self._rope_key("scaling.yarn_beta_slow"), 1.0),
             )
             return yarn.apply(base, turned)
-        message = f"{self.header.path}: rope scaling {stated!r} ({self._rope_key('scaling.type')!r}) is not supported"
+        message = (
+            f"{self.header.path}: rope scaling {shown(stated)} ({self._rope_key('scaling.type')!r}) is not supported"
+        )
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
 
     def _longrope(self, plain: Rope) -> Rope:

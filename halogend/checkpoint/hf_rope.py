@@ -29,10 +29,8 @@ def read_rope(path: Path, config: Mapping[str, Any], kind: RopeKind, head_dim: i
     scale = _SCALINGS.get(label)
     if scale is None:
         known = ", ".join(_SCALINGS)
-        message = (
-            f"{path}: rope scaling {label!r} (key {section + stated.where!r}) is not supported; supported are {known}"
-        )
-        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
+        what = f"rope scaling {shown(label)} (key {section + stated.where!r}) is not supported"
+        raise CheckpointError(ARCHITECTURE_UNSUPPORTED, f"{path}: {what}; supported are {known}")
     return scale(stated, base, turned)
 
 

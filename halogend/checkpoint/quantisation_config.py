@@ -61,6 +61,9 @@ def read_scheme(config: Mapping[str, Any], path: Path) -> Scheme:
     raise section.unsupported("quant_method", method, "supported are awq, gptq and fp8")
 
 
+_MOST = 1 << 31  # of a number of bits, or of elements in a group
+
+
 @dataclass(frozen=True, slots=True)
 class _Section:
     values: Mapping[str, Any]
@@ -80,8 +83,8 @@ class _Section:
 
     def number(self, key: str, default: int | None) -> int:
         value = self._get(key, default)
-        if type(value) is not int:
-            raise self.invalid(key, value, "no whole number")
+        if type(value) is not int or abs(value) > _MOST:
+            raise self.invalid(key, value, f"no whole number of up to {_MOST}")
         return value
 
     def _get(self, key: str, default: str | int | None) -> Any:

@@ -69,7 +69,7 @@ def _kind(header: GgufHeader) -> str:
         known = ", ".join(sorted(_KINDS))
         raise CheckpointError(
             TOKENIZER_INVALID,
-            f"{header.path}: metadata key 'tokenizer.ggml.model' is {model!r}; supported are {known}",
+            f"{header.path}: metadata key 'tokenizer.ggml.model' is {shown(model)}; supported are {known}",
         )
     return _KINDS[model]
 
@@ -80,7 +80,7 @@ def _cutting(header: GgufHeader) -> Cutting:
         known = ", ".join(sorted(CUTTINGS))
         raise CheckpointError(
             TOKENIZER_INVALID,
-            f"{header.path}: metadata key 'tokenizer.ggml.pre' is {pre!r}; supported are {known}",
+            f"{header.path}: metadata key 'tokenizer.ggml.pre' is {shown(pre)}; supported are {known}",
         )
     return CUTTINGS[pre]
 

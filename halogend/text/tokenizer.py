@@ -137,4 +137,4 @@ def _guarded(path: Path, build: Callable[[], T]) -> T:
     except BaseException as error:
         if not isinstance(error, Exception) and not _is_panic(error):
             raise
-        raise CheckpointError(TOKENIZER_INVALID, f"{path}: its tokenizer is broken: {error}") from error
+        raise CheckpointError(TOKENIZER_INVALID, f"{path}: its tokenizer is broken: {error!s:.200}") from error

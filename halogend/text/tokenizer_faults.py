@@ -25,7 +25,7 @@ def explained(path: Path, content: Mapping[str, Any], error: Exception) -> Check
         _of_pipeline(path, content)
         or _of_settings(path, content)
         or _of_merges(path, content)
-        or CheckpointError(TOKENIZER_INVALID, f"{path}: its tokenizer is broken: {error}")
+        or CheckpointError(TOKENIZER_INVALID, f"{path}: its tokenizer is broken: {error!s:.200}")
     )
 
 

@@ -85,11 +85,8 @@ def _checked_vocab(path: Path, content: Mapping[str, Any], rows: int | None) -> 
         if index in taken:
             raise invalid(path, "model.vocab", f"gives {shown(taken[index])} and {shown(text)} one id, {index}")
         if rows is not None and index >= rows:
-            raise invalid(
-                path,
-                "model.vocab",
-                f"gives {shown(text)} the id {index}, but 'vocab_size' of config.json gives the embedding {rows} rows",
-            )
+            limit = f"'vocab_size' of config.json gives the embedding {rows} rows"
+            raise invalid(path, "model.vocab", f"gives {shown(text)} the id {shown(index)}, but {limit}")
         taken[index] = text
     return vocab
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from support import malformed_hf as hf
+from support import malformed_quantised as quantised
 from support.malformed import CASES, read_expected, write_folder
-from support.malformed_files import as_json
+from support.malformed_files import Folder, as_json
 
 from halogend.config.parse import parse
 from halogend.config.rules import check
@@ -94,6 +95,20 @@ def test_a_number_beyond_all_bounds_is_refused_by_its_key(tmp_path: Path, change
     assert "/config.json: key '" in told
     assert f"{says}' is " in told
     assert len(told) < 500
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        hf.with_config(rope_scaling={"rope_type": "x" * 100_000}),
+        quantised.gptq(group_size=8 * FAR),
+        quantised.gptq(bits=FAR),
+        hf.with_config(architectures=["x" * 100_000]),
+    ],
+    ids=["rope", "group", "bits", "architecture"],
+)
+def test_a_value_beyond_all_bounds_is_not_told_whole(tmp_path: Path, folder: Folder):
+    assert len(refused(write_folder(folder, tmp_path / "m"))) < 900
 
 
 def test_a_vocabulary_that_is_a_pipe(tmp_path: Path):
