@@ -209,8 +209,9 @@ class Daemon:
     async def _drain(self) -> None:
         _log.info("stopping", drain_s=_STOP_DRAIN_S)
         await self._source.stop()
-        self._router.shut()
         self._listeners.stop_accepting()
+        await first_of(self._listeners.until_asked(), self._hurry.wait())
+        self._router.shut()
         await first_of(self._until_drained(), self._hurry.wait(), asyncio.sleep(_STOP_DRAIN_S))
         for generation in self._generations():
             for lease in list(generation.leases):

@@ -49,16 +49,19 @@ class ConnectionLimits:
     idle_s: int = 300  # between two requests
     head_s: float = 60.0
     unread_s: float = 60.0
+    first_s: float = 1.0  # for the first request of a connection whose listener ends
     head_bytes: int = 64 << 10
 
 
 class Connections(ServerState):
-    """What the connections of one listener share. `on_lost` is called when one is gone."""
+    """What the connections of one listener share. `on_lost` is called when one is gone; `is_ending`: no
+    other will come, and each ends with what it is doing."""
 
     def __init__(self, limits: ConnectionLimits, on_lost: Callable[[], None]) -> None:
         super().__init__()
         self.limits = limits
         self.on_lost = on_lost
+        self.is_ending = False
         self._dated_at = 0
 
     def refresh_date(self) -> None:
@@ -78,6 +81,8 @@ class Connection(H11Protocol):
         self._limits = connections.limits
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
+        self._first_timer: asyncio.TimerHandle | None = None
+        self.first_request: asyncio.Future[None] | None = None
         self._is_tls = False
 
     # --- the life of a connection -------------------------------------------------------------
@@ -89,6 +94,8 @@ class Connection(H11Protocol):
         transport.set_write_buffer_limits(high=int(self._is_tls), low=0)
         self.app_state = {"peer": _peer(transport), "gone": transport.is_closing}
         self._await_head()
+        if self._shared.is_ending:
+            self.shutdown()
 
     def data_received(self, data: bytes) -> None:
         self._shared.refresh_date()
@@ -98,23 +105,42 @@ class Connection(H11Protocol):
         if self._answering():
             self._cancel_head_timer()
             self._read_on_behind_request()
+            if self.first_request is not None:
+                self._end()
         else:
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_head_timer()
         self._cancel_unread_timer()
+        self._first_is_over()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._shared.on_lost()
 
     def shutdown(self) -> None:
-        """Closes when idle; else after the response that runs, which says so if it still can."""
+        """Closes when idle; else after the response that runs, which says so if it still can. Where nothing
+        was asked yet, `first_request` is done when it was, or is given up: it may be on its way."""
+        if self.cycle is not None:
+            self._end()
+        elif self.first_request is None and not self.transport.is_closing():
+            self.first_request = self.loop.create_future()
+            self._first_timer = self.loop.call_later(self._limits.first_s, self._end)
+
+    def _end(self) -> None:
+        self._first_is_over()
         if self.transport.is_closing():
             return
         if self._answering():
             self.cycle.default_headers = [*self.cycle.default_headers, _CLOSE]
         super().shutdown()
+
+    def _first_is_over(self) -> None:
+        if self._first_timer is not None:
+            self._first_timer.cancel()
+            self._first_timer = None
+        if self.first_request is not None and not self.first_request.done():
+            self.first_request.set_result(None)
 
     def abort(self) -> None:
         self.transport.abort()

@@ -230,6 +230,11 @@ class Listeners:
         if "inference" in self._serving.listeners:
             self._serving.listeners["inference"].stop_accepting()
 
+    async def until_asked(self) -> None:
+        """After `stop_accepting`: whoever was let in before has asked for what it wants."""
+        if "inference" in self._serving.listeners:
+            await self._serving.listeners["inference"].until_asked()
+
     async def close(self, deadline_s: float) -> None:
         await self.discard()
         for task in self._closing:

@@ -1,5 +1,6 @@
 """Addresses: what is refused and why, and unix sockets that outlive their daemons."""
 
+import asyncio
 import socket
 import stat
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 from support.http_world import World, served
+from support.played.world import until
 from support.scripted_router import ScriptedRouter
 
 from halogend.api.addresses import Address, ListenError, TcpAddress, UnixAddress
+from halogend.api.connection import ConnectionLimits
 from halogend.api.listener import Listener
 from halogend.config.codes import Code
 
@@ -163,3 +166,40 @@ def test_paths_that_cannot_be(tmp_path: Path) -> None:
     assert "too long" in refused(UnixAddress(tmp_path / ("x" * 120))).message
     (tmp_path / "file").write_text("")
     assert refused(UnixAddress(tmp_path / "file" / "s")).code == Code.ADMIN_SOCKET
+
+
+# --- the last connections ---------------------------------------------------------------------------------
+
+
+async def test_a_connection_that_came_before_the_end_may_still_ask_its_first_request() -> None:
+    async with served(World(ScriptedRouter())) as (one, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: one.open_connections == 1, "it is let in")
+        one.stop_accepting()
+        settled = asyncio.create_task(one.until_asked())
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in answer.lower()
+        await settled
+        writer.close()
+
+
+async def test_one_that_asks_nothing_is_closed_when_its_time_is_over() -> None:
+    async with served(World(ScriptedRouter()), ConnectionLimits(first_s=0.05)) as (one, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: one.open_connections == 1, "it is let in")
+        one.stop_accepting()
+        await one.until_asked()
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_one_that_asked_before_and_is_idle_is_closed_at_once() -> None:
+    async with served(World(ScriptedRouter()), ConnectionLimits(first_s=60)) as (one, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        one.stop_accepting()
+        await reader.read()
+        writer.close()

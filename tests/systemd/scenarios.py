@@ -64,6 +64,10 @@ def test_short(started):
     assert started.answers()
     children = descendants(started.pid())
     assert len(children) == 2
+    for pid in children:
+        given = Path(f"/proc/{pid}/environ").read_bytes()
+        assert b"PATH=" in given
+        assert not [name for name in (b"NOTIFY_SOCKET", b"WATCHDOG_", b"LISTEN_") if name in given]
     assert started.stop().returncode == 0
     assert started.show("ActiveState", "Result", "ExecMainStatus") == {
         "ActiveState": "inactive",
@@ -129,6 +133,27 @@ def test_hangup(started):
     started.until(lambda: "HRT-1006" in started.show("StatusText")["StatusText"], "its end is told")
     started.until(lambda: started.state() == "active/running", "systemd knows of the end")
     assert started.pid() == daemon
+
+
+def test_reload_slow(service):
+    """A reload is not timed either while its load is under way: systemd would end the command that waits."""
+    service.drop_in("[Service]\nTimeoutStartSec=12s\n")
+    assert service.start().returncode == 0, journal()
+    old, began = set(descendants(service.pid())), time.monotonic()
+    other = service.model.with_name("b.gguf")
+    shutil.copy(service.model, other)
+    service.write(model=str(other))
+    waiting = threading.Thread(target=lambda: results.append(service.reload()))
+    results = []
+    waiting.start()
+    engine = service.until(lambda: _loading(service, old), "an engine loads")
+    os.kill(engine, signal.SIGSTOP)
+    service.until(lambda: time.monotonic() > began + 15, "it takes its time")
+    assert service.state() == "reloading/reload", journal()
+    os.kill(engine, signal.SIGCONT)
+    waiting.join()
+    assert results[0].returncode == 0, journal()
+    assert service.state() == "active/running"
 
 
 # --- deaths -----------------------------------------------------------------------------------------
@@ -233,9 +258,9 @@ def test_start_stopped(service):
     assert found == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0"}
 
 
-def _loading(service):
-    """The pid of an engine, once one was started."""
-    for pid in descendants(service.pid() or os.getpid()):
+def _loading(service, old=()):
+    """The pid of an engine, once one was started that is not among the old ones."""
+    for pid in set(descendants(service.pid() or os.getpid())).difference(old):
         with contextlib.suppress(OSError):
             if b"halogend.engine" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 return pid
@@ -251,11 +276,15 @@ def test_socket(service):
     assert service.state() == "inactive/dead"
     assert service.answers()
     service.until(lambda: service.state() == "active/running", "systemd knows that it serves")
-    with Caller(service.url) as caller:
-        caller.until_answered(5)
-        assert systemctl("restart", service.name).returncode == 0
-        caller.until_answered(caller.answered + 5)
-    assert caller.failed == []
+    with contextlib.ExitStack() as stack:
+        callers = [stack.enter_context(Caller(service.url)) for _ in range(8)]
+        for _ in range(2):
+            for caller in callers:
+                caller.until_answered(caller.answered + 5)
+            assert systemctl("restart", service.name).returncode == 0
+        for caller in callers:
+            caller.until_answered(caller.answered + 5)
+    assert [failed for caller in callers for failed in caller.failed] == []
     assert service.show("NRestarts")["NRestarts"] == "0"
     text = service.text()
     service.write_text(text.replace("models:", "server: {port: 8001}\nmodels:"))

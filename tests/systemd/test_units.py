@@ -17,6 +17,7 @@ from halogend.obs.exits import final_statuses
 SCENARIOS = [
     "test_reloads",
     "test_hangup",
+    "test_reload_slow",
     "test_engine",
     "test_daemon_killed",
     "test_daemon_stuck",
