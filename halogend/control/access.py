@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halogend.config.access import AuthConfig, KeyConfig, TlsConfig
+from halogend.config.access import OPEN, AuthConfig, KeyConfig, TlsConfig
 from halogend.config.codes import Code
 from halogend.config.facts import Fault, FileFact
 from halogend.config.fields import Apply
 from halogend.config.schema import ServerConfig
 from halogend.config.values import host_and_port
-from halogend.control.certificates import Certificate, TlsFileError, read_certificate
+from halogend.control.certificates import Certificate, TlsFileError, day, read_certificate
 from halogend.control.input_files import InputFile, Signature
 from halogend.control.keys import WEAK_BYTES, Key, KeyFileError, read_key
 
@@ -35,11 +35,17 @@ class Access:
     prints: Mapping[str, str] = field(default_factory=dict)
     signatures: Mapping[Path, Signature] = field(default_factory=dict)
 
+    def certificates(self) -> tuple[str, ...]:
+        """Their fingerprints."""
+        return tuple(each.fingerprint for each in (self.tls, self.admin_tls) if each is not None)
+
 
 @dataclass(slots=True)
 class _Looking:
-    """What one look gathers on its way."""
+    """What one look gathers on its way; `in_force` are fingerprints of certificates."""
 
+    now: float
+    in_force: tuple[str, ...]
     facts: list[FileFact] = field(default_factory=list)
     prints: dict[str, str] = field(default_factory=dict)
     signatures: dict[Path, Signature] = field(default_factory=dict)
@@ -54,16 +60,18 @@ class _Looking:
             self.facts.append(FileFact(path, fault, warning=True))
 
 
-def look(server: ServerConfig, now: float | None = None) -> tuple[Access, tuple[FileFact, ...]]:
+def look(
+    server: ServerConfig, now: float | None = None, in_force: Access | None = None
+) -> tuple[Access, tuple[FileFact, ...]]:
     """What can be used, and what is wrong. `now` is epoch seconds. With a fault among the facts the
-    Access is incomplete and must not be applied."""
-    now = time.time() if now is None else now
-    into = _Looking()
+    Access is incomplete and must not be applied. A certificate that ended while it was `in_force` is a
+    warning: it must not keep other edits out."""
+    into = _Looking(time.time() if now is None else now, () if in_force is None else in_force.certificates())
     auth = server.auth
     keys = None if auth is None or auth.is_open else tuple(_keys(auth, into))
-    tls = _certificate(server.tls, "server.tls", now, into)
+    tls = _certificate(server.tls, "server.tls", into)
     on_tcp = server.admin is not None and host_and_port(server.admin) is not None
-    own = _certificate(server.admin_tls, "server.admin_tls", now, into)
+    own = _certificate(server.admin_tls, "server.admin_tls", into)
     admin_tls = (own if server.admin_tls is not None else tls) if on_tcp else None
     overlap_s = 0.0 if auth is None else auth.overlap_s
     access = Access(keys, overlap_s, tls, admin_tls, into.prints, into.signatures)
@@ -99,17 +107,20 @@ def _key(config: KeyConfig, path: str, into: _Looking) -> Key | None:
     return key
 
 
-def _certificate(config: TlsConfig | None, path: str, now: float, into: _Looking) -> Certificate | None:
+def _certificate(config: TlsConfig | None, path: str, into: _Looking) -> Certificate | None:
     if config is None:
         return None
     try:
-        found, cert, key = read_certificate(config, now)
+        found, cert, key = read_certificate(config, into.now, into.in_force)
     except TlsFileError as error:
         name = config.cert if error.field == "cert" else config.key
         into.fault(f"{path}.{error.field}", Code.TLS_FILE, f"`{error.field}` {name} {error}")
         return None
     into.took(f"{path}.cert", cert, f"`cert` {config.cert}", Code.TLS_FILE, secret=False)
     into.took(f"{path}.key", key, f"`key` {config.key}", Code.TLS_FILE, secret=True)
+    if found.is_expired(into.now):
+        text = f"`cert` {config.cert} expired on {day(found.not_after)} and is still in force"
+        into.facts.append(FileFact(f"{path}.cert", Fault(Code.TLS_FILE, text, "renew it"), warning=True))
     into.prints[config.cert] = hashlib.sha256(cert.data).hexdigest()
     into.prints[config.key] = hashlib.sha256(key.data).hexdigest()
     return found
@@ -132,8 +143,8 @@ def changes(old: tuple[ServerConfig, Access], new: tuple[ServerConfig, Access]) 
 
 def _key_changes(old: ServerConfig, new: ServerConfig) -> Iterator[dict[str, Any]]:
     before, after = _by_name(old.auth), _by_name(new.auth)
-    if old.auth is not None and new.auth is not None and old.auth.is_open != new.auth.is_open:
-        yield _line("server.auth", *("none" if each.is_open else "keys" for each in (old.auth, new.auth)))
+    if _stated(old.auth) != _stated(new.auth):
+        yield _line("server.auth", _stated(old.auth), _stated(new.auth))
     for name in dict.fromkeys((*before, *after)):
         was, is_ = before.get(name), after.get(name)
         path = f"server.auth.keys.{name}"
@@ -144,6 +155,12 @@ def _key_changes(old: ServerConfig, new: ServerConfig) -> Iterator[dict[str, Any
             yield _line(f"{path}.scopes", list(was.scopes), list(is_.scopes))
         if was.file != is_.file:
             yield _line(f"{path}.file", was.file, is_.file)
+
+
+def _stated(auth: AuthConfig | None) -> str | None:
+    if auth is None:
+        return None
+    return OPEN if auth.is_open else "keys"
 
 
 def _by_name(auth: AuthConfig | None) -> dict[str, KeyConfig]:

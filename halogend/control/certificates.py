@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,9 @@ class Certificate:
     not_after: float
     context: ssl.SSLContext = field(compare=False, repr=False)
 
+    def is_expired(self, now: float) -> bool:
+        return now >= self.not_after
+
     def view(self, now: float) -> dict[str, Any]:
         """JSON-ready; `now` epoch seconds."""
         return {
@@ -47,9 +51,11 @@ class Certificate:
         }
 
 
-def read_certificate(config: TlsConfig, now: float) -> tuple[Certificate, InputFile, InputFile]:
+def read_certificate(
+    config: TlsConfig, now: float, in_force: Collection[str] = ()
+) -> tuple[Certificate, InputFile, InputFile]:
     """(both made ready, the certificate's file, the key's). `now` is epoch seconds: what is not valid then
-    is refused. Raises TlsFileError."""
+    is refused, unless its fingerprint is among those `in_force`. Raises TlsFileError."""
     cert, key = _read(config.cert, "cert"), _read(config.key, "key")
     context = _context(cert, key)
     try:
@@ -59,12 +65,13 @@ def read_certificate(config: TlsConfig, now: float) -> tuple[Certificate, InputF
         not_before, not_after = validity(ssl.PEM_cert_to_DER_cert(first))
     except (ValueError, CertificateError) as error:
         raise TlsFileError("cert", f"holds no certificate that can be read: {error}") from error
-    if now >= not_after:
-        raise TlsFileError("cert", f"expired on {_day(not_after)}")
-    if now < not_before:
-        raise TlsFileError("cert", f"is not valid before {_day(not_before)}")
     digest = hashlib.sha256(hashlib.sha256(cert.data).digest() + hashlib.sha256(key.data).digest())
-    return Certificate(config.cert, digest.hexdigest(), not_after, context), cert, key
+    found = Certificate(config.cert, digest.hexdigest(), not_after, context)
+    if found.is_expired(now) and found.fingerprint not in in_force:
+        raise TlsFileError("cert", f"expired on {day(not_after)}")
+    if now < not_before:
+        raise TlsFileError("cert", f"is not valid before {day(not_before)}")
+    return found, cert, key
 
 
 def _read(path: str, field_name: str) -> InputFile:
@@ -107,7 +114,7 @@ def _refusal(error: ssl.SSLError) -> TlsFileError:
     return TlsFileError("cert", f"and its key are refused by OpenSSL: {reason}")
 
 
-def _day(epoch_s: float) -> str:
+def day(epoch_s: float) -> str:
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

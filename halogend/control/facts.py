@@ -73,10 +73,10 @@ class Gathered:
     access: Access
 
 
-def gather(document: Document, machine: Machine) -> Gathered:
-    """Looks at every input of every model once."""
+def gather(document: Document, machine: Machine, in_force: Access | None = None) -> Gathered:
+    """Looks at every input of every model once. `in_force` are the keys and certificates that are used now."""
     looked = {model.name: _look(model, machine) for model in document.models}
-    access, files = look(document.server)
+    access, files = look(document.server, in_force=in_force)
     return Gathered(
         facts=Facts(models={name: facts for name, (facts, _) in looked.items()}, files=files, devices=machine.devices),
         access=access,

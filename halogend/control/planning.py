@@ -53,14 +53,14 @@ class Draft:
         return self.parsed.places.problem(problem.code, path, problem.message, problem.hint)
 
 
-async def draft(given: Given, environ: Mapping[str, str], machine: Machine) -> Draft:
-    """Blocking work is done in a thread; nothing is remembered."""
-    return await asyncio.to_thread(_draft, given, environ, machine)
+async def draft(given: Given, environ: Mapping[str, str], machine: Machine, in_force: Access) -> Draft:
+    """Blocking work is done in a thread; nothing is remembered. `in_force` are keys and certificates now."""
+    return await asyncio.to_thread(_draft, given, environ, machine, in_force)
 
 
-def _draft(given: Given, environ: Mapping[str, str], machine: Machine) -> Draft:
+def _draft(given: Given, environ: Mapping[str, str], machine: Machine, in_force: Access) -> Draft:
     parsed = given.parse(given.content.data, given.file, environ)
-    gathered = None if parsed.partial is None else gather(parsed.partial, machine)
+    gathered = None if parsed.partial is None else gather(parsed.partial, machine, in_force)
     problems = check(parsed, None if gathered is None else gathered.facts)
     document = parsed.document
     if problems or document is None or gathered is None:

@@ -148,7 +148,7 @@ class Reconciler:
                 given = given or self._sources((self.source.peek or self.source.read)())
             except SourceError as error:
                 return rejected(Subject(self.source.file, None, current), (self._unreadable(error),))
-            drafted = await draft(given, self.source.environ, self.machine)
+            drafted = await draft(given, self.source.environ, self.machine, self._access)
             subject = Subject(given.file, drafted.revision, current)
             if drafted.document is None:
                 return rejected(subject, drafted.problems)
@@ -171,7 +171,7 @@ class Reconciler:
         except SourceError:
             self.source_revision = None
             return
-        self.source_revision = (await draft(given, self.source.environ, self.machine)).revision
+        self.source_revision = (await draft(given, self.source.environ, self.machine, self._access)).revision
 
     def reread(self, path: Path) -> Receipt:
         """Takes the accepted document's key and certificate files as they are now: the one at `path` is another.
@@ -220,7 +220,7 @@ class Reconciler:
             return self._reject(receipt, ())
         receipt.revision = receipt.previous_revision = accepted.revision
         server = accepted.document.server
-        access, facts = await asyncio.to_thread(look, server)
+        access, facts = await asyncio.to_thread(look, server, in_force=self._access)
         self._warn(facts)
         problems = file_problems(facts, self._places)
         differs = changes((server, self._access), (server, access))
@@ -241,7 +241,7 @@ class Reconciler:
                 given = ask.given or self._sources(self._content(ask.seen))
             except SourceError as error:
                 return self._reject(receipt, (self._unreadable(error),))
-            drafted = await draft(given, self.source.environ, self.machine)
+            drafted = await draft(given, self.source.environ, self.machine, self._access)
             self._warn(drafted.files)
             if ask.given is None:
                 self.source_revision = drafted.revision
@@ -275,7 +275,8 @@ class Reconciler:
             raise ValueError("a document with problems has no plan")
         plan = make_plan(self._goals(), drafted.wanted, (old, new.server))
         differs = () if old is None else changes((old, self._access), (new.server, drafted.access))
-        return replace(plan, server_changes=(*plan.server_changes, *differs))
+        fields = [each for each in plan.server_changes if each["field"] != "server.auth"]  # told key by key
+        return replace(plan, server_changes=(*fields, *differs))
 
     def _sources(self, content: Content) -> Given:
         return Given(content, self.source.file, self.source.parse)

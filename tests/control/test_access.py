@@ -145,6 +145,20 @@ def test_an_expired_certificate_is_a_fault_of_it(pair: Pair) -> None:
     assert [(fact.path, "expired" in fact.fault.message) for fact in facts] == [("server.tls.cert", True)]
 
 
+def test_a_certificate_that_ended_in_force_is_told_and_keeps_nothing_out(pair: Pair, tmp_path: Path) -> None:
+    """L13: and another one that is over is refused all the same."""
+    config, later = server(tls=pair.section), time.time() + 31 * 86_400
+    in_force = look(config)[0]
+    access, facts = look(config, now=later, in_force=in_force)
+    assert access.tls == in_force.tls
+    assert [(fact.path, fact.warning, "still in force" in fact.fault.message) for fact in facts] == [
+        ("server.tls.cert", True, True)
+    ]
+    other = make_pair(tmp_path, "other")
+    _, facts = look(server(tls=other.section), now=later, in_force=in_force)
+    assert [fact.warning for fact in facts] == [False]
+
+
 # --- differences ------------------------------------------------------------------------------------------
 
 
