@@ -105,7 +105,7 @@ class Connection(H11Protocol):
         if self._answering():
             self._cancel_head_timer()
             self._read_on_behind_request()
-            if self.first_request is not None:
+            if self.first_request is not None and not self.first_request.done():
                 self._end()
         else:
             self._await_head()

@@ -177,11 +177,15 @@ async def test_a_connection_that_came_before_the_end_may_still_ask_its_first_req
         await until(lambda: one.open_connections == 1, "it is let in")
         one.stop_accepting()
         settled = asyncio.create_task(one.until_asked())
-        writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
-        answer = await reader.read()
-        assert answer.startswith(b"HTTP/1.1 200")
-        assert b"connection: close" in answer.lower()
+        body = b'{"model": "chat", "prompt": "Once"}'
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))
         await settled
+        writer.write(body[:9])
+        await asyncio.sleep(0)
+        writer.write(body[9:])
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 ")
+        assert answer.lower().count(b"connection: close") == 1
         writer.close()
 
 

@@ -1,6 +1,8 @@
 """What runs inside the box, under a real systemd: `test_units.py` starts each of these in a box of its own."""
 
 import contextlib
+import http.client
+import json
 import os
 import shutil
 import signal
@@ -8,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 from support.box import DEPLOY, Service, folder_of_this_box, journal, run, systemctl
 from support.live import alive, descendants, until
@@ -277,8 +278,8 @@ def test_socket(service):
     assert service.answers()
     service.until(lambda: service.state() == "active/running", "systemd knows that it serves")
     with contextlib.ExitStack() as stack:
-        callers = [stack.enter_context(Caller(service.url)) for _ in range(8)]
-        for _ in range(2):
+        callers = [stack.enter_context(Caller()) for _ in range(8)]
+        for _ in range(3):
             for caller in callers:
                 caller.until_answered(caller.answered + 5)
             assert systemctl("restart", service.name).returncode == 0
@@ -319,10 +320,9 @@ def socket_state():
 class Caller:
     """Asks for a completion over a connection of its own, one after the other, in a thread."""
 
-    def __init__(self, url):
+    def __init__(self):
         self.answered = 0
         self.failed = []
-        self._url = url
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._call)
 
@@ -338,17 +338,22 @@ class Caller:
         until(lambda: self.answered >= count or self.failed, f"{count} answers")
 
     def _call(self):
-        asked = {"model": "x", "prompt": "a", "max_tokens": 1}
+        body = json.dumps({"model": "x", "prompt": "a", "max_tokens": 1})
         while not self._ends.is_set():
+            connection = http.client.HTTPConnection("127.0.0.1", 8000, timeout=60)
             try:
-                answer = httpx.post(f"{self._url}/v1/completions", json=asked, timeout=60)
-            except httpx.TransportError as error:
+                connection.request("POST", "/v1/completions", body)
+                answer = connection.getresponse()
+                said = answer.read()
+            except (OSError, http.client.HTTPException) as error:
                 self.failed.append(repr(error))
                 return
-            if answer.status_code == 200:
+            finally:
+                connection.close()
+            if answer.status == 200:
                 self.answered += 1
             else:
-                self.failed.append(answer.text)
+                self.failed.append(said)
 
 
 # --- what systemd says of the files -------------------------------------------------------------------
