@@ -65,3 +65,9 @@ def test_the_page_of_models_names_every_family() -> None:
     for family in FAMILIES:
         (row,) = [row for row in rows if f"| {family.hf} |" in row]
         assert f"| {family.gguf or 'llama'} |" in row
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    """They are imported by their names alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
