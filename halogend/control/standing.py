@@ -14,7 +14,7 @@ _BAD = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED)
 
 
 def standing(reconciler: Reconciler) -> str:
-    """Such as `serving 1 of 2 models; loading code: weights 43 % (412 MiB of 958 MiB)`."""
+    """Such as `serving 1 of 2 models; loading code: 43 % (412 MiB of 958 MiB)`."""
     units = [unit for unit in reconciler.house.units.values() if unit.is_wanted]
     if reconciler.accepted is None:
         return _bad_edit(reconciler) or "reading the document"
@@ -43,10 +43,9 @@ def _loading(unit: Unit) -> str:
     if unit.loading is None:
         return ""
     pulse = unit.loading.pulses().get("engine")
-    if pulse is None or not pulse.total:
+    if pulse is None or not pulse.total or pulse.stage != "loading":
         return f"loading {unit.name}: {'starting' if pulse is None else pulse.stage}"
-    share = f"{100 * pulse.done // pulse.total} % ({mib(pulse.done)} of {mib(pulse.total)})"
-    return f"loading {unit.name}: {pulse.stage} {share}"
+    return f"loading {unit.name}: {100 * pulse.done // pulse.total} % ({mib(pulse.done)} of {mib(pulse.total)})"
 
 
 def _trouble(unit: Unit) -> str:

@@ -129,7 +129,7 @@ async def test_the_status_of_a_load_says_how_far_it_is(world, manager, supervise
     await until(lambda: pulse.stage == "loading", "it is heard of")
     pulse.done, pulse.total = 430 << 20, 1000 << 20
     supervisor.tick()
-    assert _statuses(manager) == ["serving 0 of 1 model; loading a: loading 43 % (430 MiB of 1,000 MiB)"]
+    assert _statuses(manager) == ["serving 0 of 1 model; loading a: 43 % (430 MiB of 1,000 MiB)"]
     load.release()
     await reached(receipt)
 
