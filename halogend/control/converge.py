@@ -92,13 +92,19 @@ async def _update(unit: Unit, target: Target, house: House, record: ModelRecord 
             )
         if limits != serving.engine_limits:
             engine = PrepareEngine(update=serving.next_update(), limits=limits)
-        await serving.prepare(text, engine)
+        now = replace(target.holding, kv_bytes=kv_bytes)
+        before = house.ledger.holding(name) or now
+        house.enter(serving, before.covering(now))  # what it grows by is nobody else's from here on
+        try:
+            await serving.prepare(text, engine)
+        except UpdateError:
+            house.enter(serving, before)
+            raise
         serving.commit(text, engine)
         house.router.set_settings(unit.name, target.settings)
-        before, now = house.ledger.holding(name), replace(target.holding, kv_bytes=kv_bytes)
         house.enter(serving, now)
         unit.active = target
-        if before is not None and now.total_bytes < before.total_bytes:
+        if now.total_bytes < before.total_bytes:
             house.tell_of_room(besides=unit)
 
 

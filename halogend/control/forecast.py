@@ -2,6 +2,7 @@
 
 Pure: plays the order in which `converge` enters bytes into the ledger and takes them out, with every
 old generation kept as long as nothing needs its memory. With short drains it is less, never more.
+Loads go one at a time, in an order that chance may change: several are played, and the highest peak counts.
 """
 
 from __future__ import annotations
@@ -52,24 +53,51 @@ class DeviceForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`starts`: what each load takes as it begins; `after`: what each model holds in the end. Both by
-    model."""
+    """By model: `starts`, what its load takes as it begins; `after`, what it holds in the end; `misfits`,
+    the bytes that others hold when its turn comes and there is no room for it, whatever the order."""
 
     devices: tuple[DeviceForecast, ...]
     starts: Mapping[str, Holding]
     after: Mapping[str, Holding]
+    misfits: Mapping[str, int]
 
 
 def forecast(held: Mapping[str, Holding], present: Mapping[str, Present], wanted: Mapping[str, Target]) -> Forecast:
     """`held` is the ledger as it stands; `present` and `wanted` are by model, in the order of a document."""
-    course = _Course(dict(held), {name: _Model(each) for name, each in present.items()}, wanted)
-    course.run()
+    plays = [_played(held, present, wanted, order) for order in _ORDERS]
+    likely = plays[0]
     devices = sorted({each.device for each in (*held.values(), *(t.holding for t in wanted.values()))})
     return Forecast(
-        devices=tuple(course.device(device, held) for device in devices),
-        starts=course.starts,
-        after={name: course.held[model.serving] for name, model in course.models.items() if model.serving},
+        devices=tuple(_highest([play.device(each, held) for play in plays]) for each in devices),
+        starts=likely.starts,
+        after={name: likely.held[model.serving] for name, model in likely.models.items() if model.serving},
+        misfits=likely.misfits if all(play.misfits for play in plays) else {},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Which loads come last: those that wait for their own old generation to end, those of new models."""
+
+    replaced_last: bool
+    new_last: bool
+
+
+_ORDERS = tuple(_Order(replaced_last, new_last) for replaced_last in (True, False) for new_last in (True, False))
+
+
+def _played(
+    held: Mapping[str, Holding], present: Mapping[str, Present], wanted: Mapping[str, Target], order: _Order
+) -> _Course:
+    course = _Course(dict(held), {name: _Model(each) for name, each in present.items()}, wanted)
+    course.run(order)
+    return course
+
+
+def _highest(forecasts: list[DeviceForecast]) -> DeviceForecast:
+    """The first, with the highest peak of all."""
+    highest = max(forecasts, key=lambda each: each.peak.total_bytes)
+    return replace(forecasts[0], peak=highest.peak, during=highest.during)
 
 
 @dataclass
@@ -100,35 +128,46 @@ class _Course:
         self.held = held
         self.models = models
         self.starts: dict[str, Holding] = {}
+        self.misfits: dict[str, int] = {}
         self._wanted = wanted
         self._leaving = [(each, name) for name, model in models.items() for each in model.was.draining]
         self._peaks: dict[str, tuple[Use, str | None]] = {}
 
-    def run(self) -> None:
+    def run(self, order: _Order) -> None:
         """In converge's order: what is not wanted goes first; then one load after the other."""
         for name in self._wanted:
             self.models.setdefault(name, _Model(Present()))
-        to_load = {name: target for name, target in self._wanted.items() if not self.models[name].serves(target)}
-        coming = [name for name, target in to_load.items() if self.models[name].comes(target)]
+        to_load = [name for name, target in self._wanted.items() if not self.models[name].serves(target)]
+        coming = [name for name in to_load if self.models[name].comes(self._wanted[name])]
         for name, model in self.models.items():
             if model.was.loading is not None and name not in coming:
                 self.held.pop(model.was.loading, None)
-        order = [*coming, *(name for name in to_load if name not in coming)]
+        loads = self._loads(to_load, coming, order)
         # A load that fits at once begins before another model has given anything back.
-        begun = order[:1] if order and not coming and self._may_begin(order[0]) else []
+        begun = loads[:1] if loads and not coming and self._may_begin(loads[0]) else []
         for name in begun:
             self._begin(name)
         self._update_and_withdraw(to_load)
-        for name in order:
+        for name in loads:
             if name in coming:
-                self._follow(name, str(self.models[name].was.loading), to_load[name])
+                self._follow(name, str(self.models[name].was.loading))
                 continue
             if name not in begun:
                 self._make_room(name)
                 self._begin(name)
-            self._follow(name, _newcomer(name), to_load[name])
+            self._follow(name, _newcomer(name))
         while self._leaving:
             self._reclaim(0)
+
+    def _loads(self, to_load: list[str], coming: list[str], order: _Order) -> list[str]:
+        """One that runs already comes first; otherwise as the document has them."""
+
+        def rank(name: str) -> tuple[bool, bool, bool]:
+            has_old = self.models[name].serving is not None
+            waits = has_old and self._wanted[name].replaces
+            return name not in coming, order.replaced_last and waits, order.new_last and not has_old
+
+        return sorted(to_load, key=rank)
 
     def device(self, device: str, before: Mapping[str, Holding]) -> DeviceForecast:
         now, after = _use(before, device), _use(self.held, device)
@@ -146,24 +185,33 @@ class _Course:
         is_held_up = model.serving is not None and (target.replaces or bool(model.was.draining))
         return not is_held_up and target.fits_beside(self._taken(target))
 
-    def _update_and_withdraw(self, to_load: Mapping[str, Target]) -> None:
+    def _update_and_withdraw(self, to_load: list[str]) -> None:
+        """Live changes go on side by side: at the worst, pools that grow come before those that shrink."""
+        live = []
         for name, model in self.models.items():
-            if name not in self._wanted:
+            if name not in self._wanted or (name in to_load and self._wanted[name].replaces):
                 self._leave(name)
             elif name not in to_load:
                 model.active = self._wanted[name]
-                self._resize(name)
+                live.append(name)
+        self._resize_together(sorted(live, key=self._growth_bytes, reverse=True))
+        self._resize_all()
+
+    def _growth_bytes(self, name: str) -> int:
+        """How much more a live change wants than what is there."""
+        serving = self.models[name].serving
+        return 0 if serving is None else self._wanted[name].holding.total_bytes - self.held[serving].total_bytes
 
     def _make_room(self, name: str) -> None:
         """As converge waits: for its own old ones, then for whatever is on its way out."""
         target, model = self._wanted[name], self.models[name]
-        if model.serving is not None:
+        if model.serving is not None or target.replaces:
             while (own := self._first_leaving(name)) is not None:
                 self._reclaim(own)
-            if target.replaces:
-                self._leave(name)
-                self._reclaim(len(self._leaving) - 1)
-        while self._leaving and not target.fits_beside(self._taken(target)):
+        while not target.fits_beside(self._taken(target)):
+            if not self._leaving:
+                self.misfits[name] = self._taken(target)
+                return
             self._reclaim(0)
 
     def _begin(self, name: str) -> None:
@@ -172,10 +220,10 @@ class _Course:
         self.starts[name] = self.held[_newcomer(name)] = holding
         self._look(name)
 
-    def _follow(self, name: str, newcomer: str, target: Target) -> None:
+    def _follow(self, name: str, newcomer: str) -> None:
         """The switch: the newcomer serves, what served is on its way out."""
         self._leave(name)
-        model = self.models[name]
+        target, model = self._wanted[name], self.models[name]
         model.serving, model.active = newcomer, target
         model.reserve_bytes = target.spec.engine.pool_reserve_bytes
         self._resize_all()
@@ -193,16 +241,20 @@ class _Course:
 
     def _resize_all(self) -> None:
         for name in self.models:
-            self._resize(name)
+            self._resize_together([name])
 
-    def _resize(self, name: str) -> None:
-        model = self.models[name]
-        if model.serving is None or model.active is None:
-            return
-        target = model.active
-        kv_bytes = min(target.granted_beside(self._taken(target, model.serving)), model.reserve_bytes)
-        self.held[model.serving] = replace(target.holding, kv_bytes=kv_bytes)
+    def _resize_together(self, names: list[str]) -> None:
+        """While it goes on each takes the more of what it held and what it will hold."""
+        settled: dict[str, Holding] = {}
+        for name in names:
+            model = self.models[name]
+            if model.serving is not None and model.active is not None:
+                target = model.active
+                kv_bytes = min(target.granted_beside(self._taken(target, model.serving)), model.reserve_bytes)
+                settled[model.serving] = replace(target.holding, kv_bytes=kv_bytes)
+                self.held[model.serving] = self.held[model.serving].covering(settled[model.serving])
         self._look(None)
+        self.held |= settled
 
     def _first_leaving(self, name: str) -> int | None:
         return next((index for index, each in enumerate(self._leaving) if each[1] == name), None)

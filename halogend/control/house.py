@@ -59,6 +59,14 @@ class House:
             if unit is not besides:
                 unit.poke()
 
+    def goes_after_others(self, unit: Unit) -> bool:
+        """A new model comes after those that serve and can be loaded anew now: their old generations give
+        memory back, and a new model takes it."""
+        if unit.serving is not None:
+            return False
+        wanted = [each.about_to_load for each in self.units.values() if each is not unit and not each.reclaims]
+        return any(target is not None and self.fits(target) for target in wanted)
+
     def any_serving(self) -> bool:
         """Would a load take time from anybody?"""
         return any(unit.alive() is not None or unit.draining for unit in self.units.values())

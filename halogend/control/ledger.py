@@ -25,6 +25,15 @@ class Holding:
     def total_bytes(self) -> int:
         return self.weights_bytes + self.working_bytes + self.kv_bytes
 
+    def covering(self, other: Holding) -> Holding:
+        """The more of the two in every use: while it is on its way from one to the other."""
+        return Holding(
+            self.device,
+            max(self.weights_bytes, other.weights_bytes),
+            max(self.working_bytes, other.working_bytes),
+            max(self.kv_bytes, other.kv_bytes),
+        )
+
 
 class Ledger:
     """Single writer: convergence. Keys are generation names such as `chat#3`. `changed` is set,

@@ -112,11 +112,12 @@ async def _slot(unit: Unit, target: Target, house: House) -> AsyncIterator[int]:
 
 
 async def _until_room(unit: Unit, target: Target, house: House) -> None:
-    """Waits while memory is on its way back. Raises StartError when it will not come."""
+    """Waits while memory is on its way back, or another load goes first. Raises StartError when memory
+    will not come."""
     deadline = time.monotonic() + _ROOM_PATIENCE_S
-    while not house.fits(target):
+    while not (fits := house.fits(target)) or house.goes_after_others(unit):
         left_s = deadline - time.monotonic()
-        if left_s <= 0 and not house.any_draining():
+        if not fits and left_s <= 0 and not house.any_draining():
             taken = house.ledger.taken_bytes(target.holding.device)
             message = f"{unit.name} does not fit: {mib(taken)} of {mib(target.budget_bytes)} are taken"
             raise StartError(Failure(code=Code.OVERLAP_DOES_NOT_FIT, message=message))

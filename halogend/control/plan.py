@@ -116,14 +116,15 @@ def _do_not_fit(current: Mapping[str, Target | None], models: list[ModelPlan]) -
         leaves = model.model if target.replaces else None
         held = [holding for name, holding in holdings.items() if name != leaves]
         taken = sum(holding.total_bytes for holding in held if holding.device == target.holding.device)
-        needs = target.holding.weights_bytes + target.holding.working_bytes + target.floor_bytes
-        if taken + needs > target.budget_bytes:
-            problems.append(_does_not_fit(target, taken, needs))
+        if not target.fits_beside(taken):
+            problems.append(does_not_fit(target, taken))
     return tuple(problems)
 
 
-def _does_not_fit(target: Target, taken: int, needs: int) -> Problem:
+def does_not_fit(target: Target, taken: int) -> Problem:
+    """With the numbers and the levers: `taken` bytes are held when its load's turn comes."""
     holding = target.holding
+    needs = holding.weights_bytes + holding.working_bytes + target.floor_bytes
     message = (
         f"{target.name} does not fit on {holding.device} beside what runs there: it needs {mib(needs)} "
         f"(weights {mib(holding.weights_bytes)}, working memory {mib(holding.working_bytes)}, least KV pool "

@@ -23,12 +23,12 @@ from halogend.config.places import Places
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ServerConfig
 from halogend.control.access import Access, changes, look
-from halogend.control.forecast import forecast
+from halogend.control.forecast import Forecast, forecast
 from halogend.control.history import History
 from halogend.control.house import House
 from halogend.control.input_files import Signature
 from halogend.control.machine import Machine
-from halogend.control.plan import ModelPlan, Plan, make_plan
+from halogend.control.plan import ModelPlan, Plan, does_not_fit, make_plan
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
 from halogend.control.planning import Draft, Given, draft
 from halogend.control.present import drains, presence
@@ -152,13 +152,13 @@ class Reconciler:
             subject = Subject(given.file, drafted.revision, current)
             if drafted.document is None:
                 return rejected(subject, drafted.problems)
-            plan = self._plan(drafted)
+            plan, bytes_ = self._plan(drafted)
             problems = plan.problems or await self._prepare(drafted)
             await self._sockets.discard()
             return report(
                 subject,
                 plan,
-                forecast(self.house.ledger.held(), presence(self.house), drafted.wanted),
+                bytes_,
                 rooms_of(drafted.document, self.machine.devices),
                 drains(plan, self.house),
                 [drafted.placed(problem) for problem in problems],
@@ -249,13 +249,13 @@ class Reconciler:
                 return self._reject(receipt, drafted.problems)
             receipt.revision = drafted.revision
             receipt.previous_revision = None if self.accepted is None else self.accepted.revision
-            plan = self._plan(drafted)
+            plan, _ = self._plan(drafted)
             problems = plan.problems or await self._prepare(drafted) or await self._commit(drafted.wanted)
             if problems:
                 await self._sockets.discard()
                 return self._reject(receipt, tuple(drafted.placed(problem) for problem in problems))
             # Planned again: while listeners were changed, a model may have come, failed or died.
-            plan = self._plan(drafted)
+            plan, _ = self._plan(drafted)
         self._accepts += 1
         self._access, self._places = drafted.access, drafted.parsed.places
         accepted = Accepted(drafted.document, drafted.revision, self._accepts, receipt.id, ask.given is None)
@@ -269,14 +269,18 @@ class Reconciler:
             _log.warning("input_warning", message=message)
         self._warned = found
 
-    def _plan(self, drafted: Draft) -> Plan:
+    def _plan(self, drafted: Draft) -> tuple[Plan, Forecast]:
+        """With the bytes on the way. Models that each fit may not fit one after the other."""
         new, old = drafted.document, self._server()
         if new is None:
             raise ValueError("a document with problems has no plan")
         plan = make_plan(self._goals(), drafted.wanted, (old, new.server))
         differs = () if old is None else changes((old, self._access), (new.server, drafted.access))
+        bytes_ = forecast(self.house.ledger.held(), presence(self.house), drafted.wanted)
+        misfits = [does_not_fit(drafted.wanted[name], taken) for name, taken in bytes_.misfits.items()]
+        problems = plan.problems or tuple(misfits)
         fields = [each for each in plan.server_changes if each["field"] != "server.auth"]  # told key by key
-        return replace(plan, server_changes=(*fields, *differs))
+        return replace(plan, server_changes=(*fields, *differs), problems=problems), bytes_
 
     def _sources(self, content: Content) -> Given:
         return Given(content, self.source.file, self.source.parse)

@@ -97,6 +97,15 @@ class Unit:
         return self.active if self._current is None else self._current.target
 
     @property
+    def about_to_load(self) -> Target | None:
+        """What a model that serves needs another generation for, before the load begins."""
+        change = self._pending or self._current
+        target = None if change is None else change.target
+        if target is None or self.loading is not None or self.alive() is None or self.serves(target):
+            return None
+        return target
+
+    @property
     def open_change(self) -> Change | None:
         """The newest change that is not closed."""
         return next((each for each in (self._pending, self._current, self._last) if _is_open(each)), None)

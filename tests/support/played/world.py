@@ -24,6 +24,7 @@ from halogend.config.schema import ServerConfig
 from halogend.control.access import Access
 from halogend.control.answer import Answer
 from halogend.control.cores import Cores
+from halogend.control.history import History
 from halogend.control.house import House
 from halogend.control.ledger import Ledger
 from halogend.control.machine import Machine
@@ -33,7 +34,9 @@ from halogend.control.reconciler import Reconciler, Source
 from halogend.control.requests import InferenceRequest, RequestError
 from halogend.control.router import Router
 from halogend.control.source import Content, SourceError
+from halogend.control.state_dir import StateDir
 from halogend.control.status import status
+from halogend.control.steering import Steering
 from halogend.control.unit import Unit
 from halogend.obs.metrics import Metrics
 from halogend.wire.messages import Finished, TextEvent, TextPrompt
@@ -90,9 +93,9 @@ def document(*models: dict[str, Any], **top: Any) -> str:
 
 
 class World:
-    """`text` is what the source holds; None: it cannot be read."""
+    """`text` is what the source holds; None: it cannot be read. `state` is where history is kept."""
 
-    def __init__(self, folder: Path, memory_bytes: int) -> None:
+    def __init__(self, folder: Path, memory_bytes: int, state: Path | None = None) -> None:
         self.folder = folder
         self.stage = Stage(folder / "stage")
         self.sockets = PlayedSockets()
@@ -109,7 +112,10 @@ class World:
         )
         device = DeviceFacts(id="cpu:0", memory_bytes=memory_bytes, aliases=("cpu",))
         source = Source("config.yaml", {}, self._read)
-        self.reconciler = Reconciler(self.house, Machine(4, False, (device,)), self.sockets, source)
+        history = History(None if state is None else StateDir.open(state))
+        self.reconciler = Reconciler(self.house, Machine(4, False, (device,)), self.sockets, source, history)
+        self.steering = Steering(self.reconciler)
+        self.is_stopped = False
 
     # --- documents --------------------------------------------------------------------------------
 
@@ -160,7 +166,7 @@ class World:
         return self.house.units[name]
 
     def status(self) -> dict[str, Any]:
-        return status(self.reconciler, "1", 0.0)
+        return {**status(self.reconciler, "1", 0.0), **self.steering.view()}
 
     def state(self, name: str) -> str:
         return self.status()["models"][name]["state"]
@@ -211,7 +217,10 @@ class World:
             raise AssertionError("\n".join(differing)) from error
 
     async def stop(self) -> None:
-        """Ends all, and says which processes are left over: none may be."""
+        """Ends all, and says which processes are left over: none may be. Once is enough."""
+        if self.is_stopped:
+            return
+        self.is_stopped = True
         await self.reconciler.stop()
         await until(lambda: not self.children(), "no process is left")
         await self.stage.close()

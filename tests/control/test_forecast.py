@@ -1,0 +1,153 @@
+"""What is foretold of a change against what the ledger then holds, change after change in a played world."""
+
+import random
+
+import pytest
+from support.imagined import Imagined
+from support.played.world import GIB, content, document, reached, until
+
+from halogend.control.forecast import Present, forecast
+from halogend.control.planning import Given
+from halogend.control.receipts import Milestone
+
+ROOM = int(3.0 * GIB)  # four generations of the played models, with little left for pools
+
+
+class Watched:
+    """The most that the ledger held since `begin`."""
+
+    def __init__(self, house):
+        self.ledger, self.most = house.ledger, 0
+        enter = house.ledger.enter
+
+        def entering(name, holding):
+            enter(name, holding)
+            self.look()
+
+        house.ledger.enter = entering
+
+    def begin(self):
+        self.most = 0
+        self.look()
+
+    def look(self):
+        self.most = max(self.most, self.total())
+
+    def total(self):
+        return self.ledger.taken_bytes("cpu:0")
+
+
+def wish(world, pick):
+    """Some models, each of one of two files, with pools of several sizes, by bytes or by share."""
+    models = []
+    for name in "abc":
+        if pick.random() < 0.3:
+            continue
+        fields = {"kv_cache_bytes": pick.choice(["1MiB", "16MiB", "90MiB", None]), "max_batch": 4096}
+        if pick.random() < 0.4:
+            fields["reload"] = {"strategy": "replace"}
+        if pick.random() < 0.3:
+            fields["max_batch"] = pick.choice([8, 64])
+        entry = world.model(name, pick.choice(["x", "y"]), **fields)
+        models.append({key: value for key, value in entry.items() if value is not None})
+    return document(*models)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_the_ledger_never_holds_more_than_was_foretold_and_ends_as_foretold(world, seed):
+    pick = random.Random(seed)
+    there = await world(ROOM)
+    watched = Watched(there.house)
+    outcomes = []
+    for _ in range(7):
+        text = wish(there, pick)
+        watched.begin()
+        plan = await there.reconciler.plan(Given(content(text), "config.yaml"))
+        receipt = await reached(there.edit(text))
+        outcomes.append(receipt.outcome)
+        if plan["outcome"] == "rejected":
+            assert receipt.outcome == "rejected"
+            assert [each["message"] for each in plan["problems"]] == [each.message for each in receipt.problems]
+            continue
+        assert {each["model"]: each["action"] for each in plan["models"]} == {
+            name: record.action for name, record in receipt.models.items()
+        }
+        for each in plan["models"]:
+            loads = [step for step in receipt.models[each["model"]].steps if step.name == "load"]
+            assert bool(loads) == bool(each["load"]) == bool(each["at_start"])
+        (device,) = plan["devices"] or [{"peak": {"total_bytes": 0}, "after": {"total_bytes": 0}}]
+        assert watched.most <= device["peak"]["total_bytes"]
+        after = device["after"]["total_bytes"]
+        await until(lambda after=after: watched.total() == after, f"{after} are held, not {watched.total()}")
+        assert watched.most <= device["peak"]["total_bytes"]
+    assert "applied" in outcomes
+
+
+async def test_the_first_load_begins_with_what_was_foretold(serving):
+    there = await serving(3 * GIB // 2, kv_cache_bytes="20MiB", max_batch=4096)
+    text = document(there.model("a", "b", kv_cache_bytes="90MiB", max_batch=4096))
+    (planned,) = (await there.reconciler.plan(Given(content(text), "")))["models"]
+    receipt = await reached(there.edit(text))
+    load = next(step for step in receipt.models["a"].steps if step.name == "load")
+    assert load.detail["expected_bytes"] == planned["at_start"]["total_bytes"]
+
+
+async def test_while_a_stream_keeps_the_old_one_the_peak_is_what_was_foretold(serving):
+    there = await serving(kv_cache_bytes="64MiB")
+    watched = Watched(there.house)
+    slow = there.stage.hold("generate", prompt="slow")
+    answer = await there.submit("a", "slow", 5)
+    (await slow.reached()).say("token")
+    await until(lambda: answer.has_token, "a token has come")
+    text = document(there.model("a", "b", kv_cache_bytes="64MiB"), there.model("c", kv_cache_bytes="3MiB"))
+    plan = await there.reconciler.plan(Given(content(text), ""))
+    by_name = {each["model"]: each for each in plan["models"]}
+    assert by_name["a"]["drain"] == {"limit_s": 30.0, "running": 1, "may_outlive": 1}
+    assert by_name["c"]["drain"] is None
+    watched.begin()
+    receipt = await reached(there.edit(text), Milestone.SERVING)
+    (device,) = plan["devices"]
+    assert watched.most == device["peak"]["total_bytes"]
+    assert device["peak"]["during"] == "c"
+    slow.release("finish")
+    await reached(receipt)
+    assert watched.total() == device["after"]["total_bytes"]
+
+
+async def test_a_load_that_is_under_way_is_counted_once(serving):
+    there = await serving()
+    load = there.stage.hold("load", role="engine", model="b")
+    first = there.edit(document(there.model("a", "b")))
+    await load.reached()
+    same = await there.reconciler.plan(Given(content(document(there.model("a", "b"))), ""))
+    assert same["outcome"] == "unchanged"
+    (device,) = same["devices"]
+    assert device["peak"]["total_bytes"] == device["now"]["total_bytes"] == 2 * device["after"]["total_bytes"]
+    other = await there.reconciler.plan(Given(content(document(there.model("a", "c"))), ""))
+    (device,) = other["devices"]
+    assert device["peak"]["total_bytes"] == device["now"]["total_bytes"]
+    load.release()
+    await reached(first)
+
+
+async def test_a_plan_sees_what_the_source_holds_and_leaves_the_watch_its_edit(serving):
+    there = await serving()
+    before = there.dump()
+    there.text = document(there.model("a", max_batch=7))
+    assert (await there.steering.plan())["outcome"] == "changes"
+    there.text = "models: ["
+    bad = await there.steering.plan()
+    assert (bad["outcome"], bad["problems"][0]["line"]) == ("rejected", 1)
+    there.text = None
+    assert (await there.steering.plan())["problems"][0]["code"] == "HRT-1017"
+    await there.comes_back_to(before)
+    assert [each.id for each in there.reconciler.receipts.all()] == ["r1"]
+
+
+def test_a_dead_generation_holds_its_bytes_until_the_new_one_serves():
+    there = Imagined()
+    _, targets = there.targets("apiVersion: halogen.dev/v1alpha1\nmodels: [{name: m, model: /m.gguf}]\n")
+    held = there.serving(targets).held
+    dead = Present(targets["m"], draining=("m#1",))
+    (device,) = forecast(held, {"m": dead}, targets).devices
+    assert device.peak.total_bytes > device.now.total_bytes == device.after.total_bytes
