@@ -111,12 +111,11 @@ class Listeners:
         after = before.followed_by(wish.access.keys, wish.access.overlap_s, time.monotonic())
         if not after.is_open:
             self._keyring = after
-        try:
-            await self._serve(wish)
-        except ListenError as error:  # another program began to listen since it was bound
+        problem = await self._serve(wish)
+        if problem is not None:
             self._keyring = before
             await self.discard()
-            return Problem(error.code, error.message, path="server.port")
+            return problem
         old = self._serving
         self._serving = _Serving(
             {**old.listeners, **wish.bound},
@@ -136,21 +135,24 @@ class Listeners:
         for listener in [] if wish is None else wish.bound.values():
             await listener.close(0)
 
-    async def _serve(self, wish: _Wish) -> None:
-        """The new ones, and the certificates of those that stay; all of it or nothing. Raises ListenError."""
+    async def _serve(self, wish: _Wish) -> Problem | None:
+        """The new ones, and the certificates of those that stay; all of it or nothing. Another program may
+        have begun to listen since they were bound."""
         secured: list[tuple[Listener, Doors]] = []
+        name = ""
         try:
             for name, listener in self._serving.listeners.items():
                 if name not in wish.bound and wish.certificate(name) != self._serving.certificates.get(name):
                     secured.append((listener, await listener.open(wish.context(name))))
             for name, listener in wish.bound.items():
                 await listener.serve(wish.context(name))
-        except ListenError:
+        except ListenError as error:
             for _, doors in secured:
                 doors.close()
-            raise
+            return Problem(error.code, error.message, path=_FIELDS[name])
         for listener, doors in secured:
             listener.take(doors)
+        return None
 
     def _leave(self, old: Listener) -> None:
         """What runs on it goes on."""

@@ -31,6 +31,7 @@ def json_schema() -> dict[str, Any]:
             if neutral
         }
     with_keys: dict[str, Any] = {**definitions["AuthConfig"], "required": ["keys"]}
+    with_keys["properties"]["keys"].pop("default")
     definitions["AuthConfig"] = {"title": "AuthConfig", "anyOf": [{"const": OPEN}, with_keys]}
     model = definitions["ModelConfig"]["properties"]
     for key, home in MOVED.items():

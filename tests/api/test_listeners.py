@@ -150,9 +150,26 @@ async def test_l3_a_port_lost_between_bind_and_listen_undoes_all_of_it(house: Ho
         other.listen()
         problem = await house.listeners.commit()
     assert problem is not None
-    assert problem.code == Code.PORT_BUSY
+    assert (problem.code, problem.path) == (Code.PORT_BUSY, "server.port")
     assert house.listeners.view() == before
     assert [await house.status(key=value) for value in ("one", "")] == [200, 401]
+
+
+async def test_l3_an_admin_port_lost_is_told_at_its_own_field(house: House, certificate: Certificate) -> None:
+    """The inference listener, which could be had, is given back as well."""
+    port, admin_port = free_port(), free_port()
+    await house.apply()
+    config = ServerConfig.model_validate({"port": port, "admin": f"127.0.0.1:{admin_port}"})
+    access = Access(keys=keys(operator="o"), admin_tls=certificate)
+    assert await house.listeners.prepare(config, access) is None
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", admin_port))
+        other.listen()
+        problem = await house.listeners.commit()
+    assert problem is not None
+    assert (problem.code, problem.path) == (Code.PORT_BUSY, "server.admin")
+    assert [await house.status(port), await house.status()] == [0, 200]
 
 
 async def test_l3_a_certificate_that_cannot_be_put_in_undoes_all_of_it(
