@@ -26,10 +26,10 @@ lint: $(VENV)/.installed-dev
 models: $(STAMP)  ## both real models, into .cache/models
 	PYTHON=$(BIN)/python tools/models.sh all
 
-box:  ## systemd and unshare, for the tests of the units; where they cannot be had the tests say so
-	@if ! command -v unshare >/dev/null || ! test -x /usr/lib/systemd/systemd; then \
+box:  ## systemd, unshare and openssl, for the tests of units and certificates; where they cannot be had the tests say so
+	@if ! command -v unshare >/dev/null || ! command -v openssl >/dev/null || ! test -x /usr/lib/systemd/systemd; then \
 		if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; \
-		then apt-get update -q && apt-get install -q -y --no-install-recommends systemd util-linux; \
+		then apt-get update -q && apt-get install -q -y --no-install-recommends systemd util-linux openssl; \
 		else echo "no systemd here: the tests of its units cannot run"; fi; fi
 
 docs: $(STAMP)  ## the generated pages
