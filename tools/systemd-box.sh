@@ -41,12 +41,13 @@ T
 watcher=$!
 unshare --fork --pid --kill-child --mount --uts --ipc --net --cgroup --mount-proc bash -c '
     set -e
-    mount --make-rprivate /
+    mount --make-rprivate / && mount --make-rshared /  # nothing goes out, and inside it is as on a machine
     mount -t tmpfs -o mode=755 tmpfs /run && mkdir -p /run/systemd /run/lock
     cp -a /etc/. "$1/etc/" && mount --bind "$1/etc" /etc
     mount -t tmpfs -o mode=755 tmpfs /var && mkdir -p /var/lib /var/log /var/cache && mkdir -m 1777 /var/tmp
     mount -t tmpfs -o mode=755 tmpfs /opt && mount -t tmpfs -o mode=755 tmpfs /srv
     echo box >/etc/hostname
+    mkdir -p /etc/systemd/journald.conf.d && printf "[Journal]\nReadKMsg=no\n" >/etc/systemd/journald.conf.d/box.conf
     exec env -i container=box SYSTEMD_UNIT_PATH="$1/units" SYSTEMD_GENERATOR_PATH=/nonexistent \
       "$2" --system --unit=box.target --log-level=warning --show-status=no
   ' box "$box" "$systemd" >"$box/console" 2>&1 &

@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from support.box import DEPLOY, Service, folder_of_this_box, journal, run, systemctl
 from support.live import alive, descendants, until
@@ -155,6 +156,24 @@ def test_reload_slow(service):
     waiting.join()
     assert results[0].returncode == 0, journal()
     assert service.state() == "active/running"
+
+
+# --- secrets ----------------------------------------------------------------------------------------
+
+
+def test_credential(service):
+    """A key that only root can read, handed over by systemd."""
+    secret = Path("/etc/halogen/team-a")
+    secret.write_text("sesame-open-1234567890\n")
+    secret.chmod(0o600)
+    service.drop_in(f"[Service]\nLoadCredential=team-a:{secret}\n")
+    keys = "server: {auth: {keys: [{name: team-a, file: '${CREDENTIALS_DIRECTORY}/team-a', scopes: [infer]}]}}\n"
+    service.write_text(service.text().replace("models:", keys + "models:"))
+    assert service.start().returncode == 0, journal()
+    asked = {"model": "x", "prompt": "a", "max_tokens": 1}
+    for headers, status in (({}, 401), ({"Authorization": "Bearer sesame-open-1234567890"}, 200)):
+        answer = httpx.post(f"{service.url}/v1/completions", json=asked, headers=headers, timeout=60)
+        assert answer.status_code == status
 
 
 # --- deaths -----------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ SCENARIOS = [
     "test_reloads",
     "test_hangup",
     "test_reload_slow",
+    "test_credential",
     "test_engine",
     "test_daemon_killed",
     "test_daemon_stuck",
