@@ -27,6 +27,8 @@ def parser() -> argparse.ArgumentParser:
     subparsers = top.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
     for command in (run, check, plan, reload, rollback, hold, resume, status, receipts, explain, schema, bench):
         command.add(subparsers)
+    for each in (top, *subparsers.choices.values()):
+        each.set_defaults(parser=each)
     return top
 
 
@@ -34,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit statuses are the command's own; 2 is a usage error, but where a command says another."""
     if arguments is None and sys.argv[1:2] == ["run"]:
         end_when_told()
-    args = parser().parse_args(arguments)
+    args, unknown = parser().parse_known_args(arguments)
+    if unknown:
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return to_the_end(lambda: args.run(args))
 
 

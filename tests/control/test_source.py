@@ -7,6 +7,7 @@ import os
 import pytest
 
 from halogend.control.source import FileSource, SourceError, Timing
+from halogend.control.state_dir import StateDir
 
 FAST = Timing(trailing=0.05, longest=0.4, poll=0.2)
 NEVER_POLL = Timing(trailing=0.05, longest=0.4, poll=3600)
@@ -52,6 +53,34 @@ async def test_r1_every_configmap_swap_is_seen_the_third_like_the_first(tmp_path
             swap(tmp_path, number, f"content {number}")
             assert await next_of(offered) == f"content {number}".encode()
         await nothing_more(offered)
+
+
+async def test_r5_state_written_into_the_watched_folder_is_no_edit(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("old")
+    folder = StateDir.open(tmp_path)
+    async with watching(path, FAST) as offered:
+        for number in range(30):
+            folder.write("state.json", str(number).encode())
+            folder.write(f"receipts/r{number}", b"x")
+            await asyncio.sleep(0.02)  # over several bursts and polls
+        path.write_text("new")
+        assert await next_of(offered) == b"new"
+        await nothing_more(offered)
+    folder.close()
+
+
+async def test_a_look_that_is_not_a_reading_leaves_the_watch_its_edit(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("old")
+    offered = asyncio.Queue()
+    source = FileSource(path, lambda content: offered.put_nowait(content.data), FAST)
+    source.read()
+    path.write_text("new")
+    assert source.peek().data == b"new"
+    source.start()
+    assert await next_of(offered) == b"new"
+    await source.stop()
 
 
 async def test_r2_an_editor_that_truncates_and_writes_in_pieces_is_one_offer(tmp_path):
