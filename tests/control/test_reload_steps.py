@@ -10,7 +10,6 @@ from support.played.stage import WARMUP
 from support.played.world import content, document, failure_of, reached, until
 
 from halogend.config.codes import Code
-from halogend.config.codes import Code
 from halogend.config.problems import Problem
 from halogend.control import generation
 from halogend.control.receipts import Milestone
@@ -313,27 +312,6 @@ async def test_output_that_nobody_reads_breaks_nothing(serving):
             object.__setattr__(world.house.host, "stderr", world.log)
             log.structlog.reset_defaults()
             os.dup2(os.open(os.devnull, os.O_WRONLY), written)  # so that what is still held can be written
-    assert failure_of(await world.ask("a")) is None
-
-
-async def test_a_request_that_comes_as_soon_as_a_listener_is_there_waits_for_its_model(world):
-    world = await world()
-    world.sockets.may_commit.clear()
-    receipt = world.edit(document(world.model("a")))
-    await world.sockets.in_commit.wait()
-    asked = world.asks("a")
-    await until(lambda: world.router.waiting("a") == 1, "it waits")
-    world.sockets.may_commit.set()
-    await reached(receipt)
-    assert failure_of(await asked) is None
-
-
-async def test_names_of_a_document_whose_listeners_cannot_be_had_stay_unknown(serving):
-    world = await serving()
-    world.sockets.refuse_commit = Problem(Code.PORT_BUSY, "taken", path="server.port")
-    receipt = await world.apply(world.model("a"), world.model("c"))
-    assert receipt.outcome == "rejected"
-    assert await world.asks("c") == "model_not_found"
     assert failure_of(await world.ask("a")) is None
 
 
