@@ -33,7 +33,7 @@ def tiny(tmp_path):
 
 def ended(tmp_path, *words, timeout=60):
     """A run that is expected to end by itself."""
-    environ = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "STATE_DIRECTORY": str(tmp_path / "state")}
     command = [sys.executable, *PROGRAM, *words, "--admin", f"unix:{tmp_path}/halogend/admin.sock"]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout, env=environ)
 
