@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from halogend.control.ledger import Holding
+from halogend.control.plan import Plan, does_not_fit
 from halogend.control.target import Target
 
 
@@ -73,6 +74,12 @@ def forecast(held: Mapping[str, Holding], present: Mapping[str, Present], wanted
         after={name: likely.held[model.serving] for name, model in likely.models.items() if model.serving},
         misfits=likely.misfits if all(play.misfits for play in plays) else {},
     )
+
+
+def fitted(plan: Plan, bytes_: Forecast, wanted: Mapping[str, Target]) -> Plan:
+    """Models that each fit may not fit one after the other: then that is the plan's problem."""
+    misfits = (does_not_fit(wanted[name], taken) for name, taken in bytes_.misfits.items())
+    return replace(plan, problems=plan.problems or tuple(misfits))
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,8 @@ async def _until_room(unit: Unit, target: Target, house: House) -> None:
             taken = house.ledger.taken_bytes(target.holding.device)
             message = f"{unit.name} does not fit: {mib(taken)} of {mib(target.budget_bytes)} are taken"
             raise StartError(Failure(code=Code.OVERLAP_DOES_NOT_FIT, message=message))
-        await first_of(house.ledger.changed.wait(), asyncio.sleep(max(left_s, _TELL_EVERY_S)))
+        patience_s = _TELL_EVERY_S if fits else max(left_s, _TELL_EVERY_S)
+        await first_of(house.ledger.changed.wait(), asyncio.sleep(patience_s))
 
 
 def _engine(target: Target, kv_bytes: int, house: House) -> EngineSpec:

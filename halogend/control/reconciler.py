@@ -23,12 +23,12 @@ from halogend.config.places import Places
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ServerConfig
 from halogend.control.access import Access, changes, look
-from halogend.control.forecast import Forecast, forecast
+from halogend.control.forecast import Forecast, fitted, forecast
 from halogend.control.history import History
 from halogend.control.house import House
 from halogend.control.input_files import Signature
 from halogend.control.machine import Machine
-from halogend.control.plan import ModelPlan, Plan, does_not_fit, make_plan
+from halogend.control.plan import ModelPlan, Plan, make_plan
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
 from halogend.control.planning import Draft, Given, draft
 from halogend.control.present import drains, presence
@@ -270,17 +270,16 @@ class Reconciler:
         self._warned = found
 
     def _plan(self, drafted: Draft) -> tuple[Plan, Forecast]:
-        """With the bytes on the way. Models that each fit may not fit one after the other."""
+        """With the bytes on the way."""
         new, old = drafted.document, self._server()
         if new is None:
             raise ValueError("a document with problems has no plan")
         plan = make_plan(self._goals(), drafted.wanted, (old, new.server))
         differs = () if old is None else changes((old, self._access), (new.server, drafted.access))
         bytes_ = forecast(self.house.ledger.held(), presence(self.house), drafted.wanted)
-        misfits = [does_not_fit(drafted.wanted[name], taken) for name, taken in bytes_.misfits.items()]
-        problems = plan.problems or tuple(misfits)
         fields = [each for each in plan.server_changes if each["field"] != "server.auth"]  # told key by key
-        return replace(plan, server_changes=(*fields, *differs), problems=problems), bytes_
+        plan = replace(plan, server_changes=(*fields, *differs))
+        return fitted(plan, bytes_, drafted.wanted), bytes_
 
     def _sources(self, content: Content) -> Given:
         return Given(content, self.source.file, self.source.parse)

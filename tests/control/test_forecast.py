@@ -6,6 +6,7 @@ import pytest
 from support.imagined import Imagined
 from support.played.world import GIB, content, document, reached, until
 
+from halogend.config.problems import Problem
 from halogend.control.forecast import Present, forecast
 from halogend.control.planning import Given
 from halogend.control.receipts import Milestone
@@ -142,6 +143,38 @@ async def test_a_plan_sees_what_the_source_holds_and_leaves_the_watch_its_edit(s
     assert (await there.steering.plan())["problems"][0]["code"] == "HRT-1017"
     await there.comes_back_to(before)
     assert [each.id for each in there.reconciler.receipts.all()] == ["r1"]
+
+
+async def test_a_plan_waits_for_the_listeners_of_a_change_and_leaves_them_alone(serving):
+    there = await serving()
+    there.sockets.may_commit.clear()
+    there.sockets.in_commit.clear()
+    receipt = there.edit(document(there.model("a"), server={"port": 8001}))
+    await there.sockets.in_commit.wait()
+    planning = there.spawned(
+        there.reconciler.plan(Given(content(document(there.model("a"), server={"port": 8002})), ""))
+    )
+    assert there.sockets.bound.port == 8001
+    there.sockets.may_commit.set()
+    plan = await planning
+    assert [(each["old"], each["new"]) for each in plan["server_changes"]] == [(8001, 8002)]
+    await reached(receipt)
+    assert (there.sockets.serving.port, there.sockets.bound) == (8001, None)
+    there.sockets.refuse_prepare = Problem("HRT-1008", "busy", path="server.port")
+    refused = await there.reconciler.plan(Given(content(document(there.model("a"), server={"port": 8003})), "x.yaml"))
+    assert (refused["outcome"], refused["problems"][0]["line"] is not None) == ("rejected", True)
+
+
+async def test_a_new_model_is_loaded_after_one_that_gives_memory_back(serving):
+    """In the document's order `b` would take the room that the new `z` needs beside the old."""
+    there = await serving(int(1.75 * GIB))
+    wanted = document(there.model("b"), there.model("a", "x"))
+    plan = await there.reconciler.plan(Given(content(wanted), ""))
+    assert plan["outcome"] == "changes"
+    receipt = await reached(there.edit(wanted))
+    assert receipt.outcome == "applied", receipt.view()
+    began = {call.model: index for index, call in enumerate(there.stage.calls) if call.point == "load"}
+    assert began["x"] < began["b"]
 
 
 def test_a_dead_generation_holds_its_bytes_until_the_new_one_serves():

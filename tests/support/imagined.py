@@ -17,7 +17,7 @@ from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import size_bytes
 from halogend.control.access import Access
 from halogend.control.facts import Gathered, Inputs, Resolved
-from halogend.control.forecast import Forecast, Present, forecast
+from halogend.control.forecast import Forecast, Present, fitted, forecast
 from halogend.control.ledger import Holding
 from halogend.control.load_plan import LoadPlan
 from halogend.control.machine import Machine
@@ -96,10 +96,12 @@ class Imagined:
             return rejected(Subject("new.yaml", None, active), problems)
         targets = make_targets(parsed.document, gathered)
         plan = make_plan(standing.goals, targets, (old and old.server, parsed.document.server))
+        bytes_ = standing.forecast(targets)
+        plan = fitted(plan, bytes_, targets)
         return report(
             Subject("new.yaml", revision(parsed.document), active),
             plan,
-            forecast(standing.held, standing.present, targets),
+            bytes_,
             rooms_of(parsed.document, self.machine.devices),
             self._drains(plan),
             [Draft(parsed, (), parsed.document).placed(each) for each in plan.problems],
