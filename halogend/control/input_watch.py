@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from halogend.control.aside import aside
 from halogend.control.input_files import Signature, signature
 
 
@@ -37,12 +38,12 @@ class InputWatch:
 
     async def look(self) -> None:
         """One look; several files that changed together are one change."""
-        first = await asyncio.to_thread(self._differing)
+        first = await aside(self._differing)
         if not first:
             return
         while True:
             await asyncio.sleep(self._trailing_s)
-            again = await asyncio.to_thread(self._differing)
+            again = await aside(self._differing)
             if again == first:
                 break
             first = again

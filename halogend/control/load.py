@@ -18,6 +18,7 @@ import structlog
 
 from halogend.checkpoint.errors import FILE_UNREADABLE, CheckpointError
 from halogend.config.codes import Code
+from halogend.control.aside import aside
 from halogend.control.facts import checkpoint_fingerprint
 from halogend.control.generation import Generation
 from halogend.control.house import House
@@ -73,7 +74,7 @@ async def present_fingerprint(target: Target) -> str:
     none: the load will say what is wrong."""
     path, planned = target.inputs.checkpoint
     try:
-        return await asyncio.to_thread(checkpoint_fingerprint, path)
+        return await aside(lambda: checkpoint_fingerprint(path))
     except CheckpointError:
         return planned
 
@@ -144,7 +145,7 @@ async def _check_unchanged(target: Target, fingerprint: str) -> None:
     read is one model only if nothing changed meanwhile. Raises StartError."""
     path, _ = target.inputs.checkpoint
     try:
-        now = await asyncio.to_thread(checkpoint_fingerprint, path)
+        now = await aside(lambda: checkpoint_fingerprint(path))
     except CheckpointError as error:
         raise StartError(Failure(code=error.code, message=error.message)) from error
     if now != fingerprint:

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from halogend.config.canonical import revision
+from halogend.config.codes import Code
 from halogend.config.facts import FileFact
 from halogend.config.parse import parse
 from halogend.config.places import ParseResult
@@ -17,10 +17,14 @@ from halogend.config.problems import Problem
 from halogend.config.rules import check
 from halogend.config.schema import Document
 from halogend.control.access import Access
+from halogend.control.aside import aside
 from halogend.control.facts import gather
 from halogend.control.machine import Machine
 from halogend.control.source import Content, Parse
 from halogend.control.target import Target, make_targets
+
+LOOK_LIMIT_S = 60.0
+"""For the files of one document to answer: headers and keys take milliseconds, a slow disk seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +58,23 @@ class Draft:
 
 
 async def draft(given: Given, environ: Mapping[str, str], machine: Machine, in_force: Access) -> Draft:
-    """Blocking work is done in a thread; nothing is remembered. `in_force` are keys and certificates now."""
-    return await asyncio.to_thread(_draft, given, environ, machine, in_force)
+    """Blocking work is done in a thread; nothing is remembered. `in_force` are keys and certificates now.
+    Files that do not answer within LOOK_LIMIT_S are a problem of the document."""
+    parsed = await aside(lambda: given.parse(given.content.data, given.file, environ))
+    try:
+        return await aside(lambda: _draft(parsed, machine, in_force), LOOK_LIMIT_S)
+    except TimeoutError:
+        return Draft(parsed, (_unanswered(parsed, given.file),))
 
 
-def _draft(given: Given, environ: Mapping[str, str], machine: Machine, in_force: Access) -> Draft:
-    parsed = given.parse(given.content.data, given.file, environ)
+def _unanswered(parsed: ParseResult, file: str) -> Problem:
+    models = () if parsed.partial is None else parsed.partial.models
+    names = ", ".join(dict.fromkeys(model.model for model in models)) or "keys and certificates"
+    text = f"the files that this document names did not answer within {LOOK_LIMIT_S:g} s: {names}"
+    return Problem(Code.CHECKPOINT_UNREADABLE, text, "look for a mount whose server is gone", file)
+
+
+def _draft(parsed: ParseResult, machine: Machine, in_force: Access) -> Draft:
     gathered = None if parsed.partial is None else gather(parsed.partial, machine, in_force)
     problems = check(parsed, None if gathered is None else gathered.facts)
     document = parsed.document

@@ -7,8 +7,9 @@ each model's own task does the work. Owns the units and the receipts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from halogend.config.places import Places
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ServerConfig
 from halogend.control.access import Access, changes, look
+from halogend.control.aside import aside
 from halogend.control.forecast import Forecast, fitted, forecast
 from halogend.control.history import History
 from halogend.control.house import House
@@ -30,7 +32,7 @@ from halogend.control.input_files import Signature
 from halogend.control.machine import Machine
 from halogend.control.plan import ModelPlan, Plan, make_plan
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
-from halogend.control.planning import Draft, Given, draft
+from halogend.control.planning import LOOK_LIMIT_S, Draft, Given, draft
 from halogend.control.present import drains, presence
 from halogend.control.receipts import Milestone, ModelAction, ModelRecord, Outcome, Receipt, Receipts
 from halogend.control.records import Records
@@ -82,7 +84,6 @@ class _Ask:
     receipt: Receipt
     seen: Content | None = None
     given: Given | None = None
-    reread: bool = False
 
 
 class Reconciler:
@@ -106,6 +107,7 @@ class Reconciler:
         self.active: Accepted | None = None
         self._sockets = sockets
         self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
+        self._rereads: asyncio.Queue[_Ask] = asyncio.Queue()
         self._access = Access()
         self._places = Places()
         self._warned: frozenset[str] = frozenset()
@@ -113,7 +115,10 @@ class Reconciler:
         self._judging = asyncio.Lock()
         self._accepts = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._worker = asyncio.create_task(self._take_asks())
+        self._workers = (
+            asyncio.create_task(self._take(self._asks, self._accept)),
+            asyncio.create_task(self._take(self._rereads, self._reread)),
+        )
 
     @property
     def receipts(self) -> Receipts:
@@ -142,14 +147,13 @@ class Reconciler:
 
     async def plan(self, given: Given | None = None) -> dict[str, Any]:
         """What accepting this document would do now; None: what the source holds. Changes nothing."""
+        try:
+            given = given or self._sources((self.source.peek or self.source.read)())
+        except SourceError as error:
+            return rejected(Subject(self.source.file, None, self._revision()), (self._unreadable(error),))
+        drafted = await draft(given, self.source.environ, self.machine, self._access)
         async with self._judging:
-            current = None if self.accepted is None else self.accepted.revision
-            try:
-                given = given or self._sources((self.source.peek or self.source.read)())
-            except SourceError as error:
-                return rejected(Subject(self.source.file, None, current), (self._unreadable(error),))
-            drafted = await draft(given, self.source.environ, self.machine, self._access)
-            subject = Subject(given.file, drafted.revision, current)
+            subject = Subject(given.file, drafted.revision, self._revision())
             if drafted.document is None:
                 return rejected(subject, drafted.problems)
             plan, bytes_ = self._plan(drafted)
@@ -177,7 +181,7 @@ class Reconciler:
         """Takes the accepted document's key and certificate files as they are now: the one at `path` is another.
         Neither the source nor a model's file is looked at: what is wrong there must not keep an old key in force."""
         receipt = self.records.open("file", f"input {path}", str(path))
-        self._asks.put_nowait(_Ask(receipt, reread=True))
+        self._rereads.put_nowait(_Ask(receipt))
         return receipt
 
     def signatures(self) -> Mapping[Path, Signature]:
@@ -191,7 +195,7 @@ class Reconciler:
     async def stop(self) -> None:
         """Ends the tasks and every generation. Requests must have been drained or ended before."""
         units = list(self.house.units.values())
-        tasks = [self._worker, *self._tasks, *(task for unit in units for task in unit.reclaims)]
+        tasks = [*self._workers, *self._tasks, *(task for unit in units for task in unit.reclaims)]
         for task in tasks:
             task.cancel()
         left = [each for unit in units for each in (unit.serving, *unit.draining) if each is not None]
@@ -201,66 +205,86 @@ class Reconciler:
 
     # --- accepting ------------------------------------------------------------------------------
 
-    async def _take_asks(self) -> None:
+    async def _take(self, asks: asyncio.Queue[_Ask], work: Callable[[_Ask], Awaitable[None]]) -> None:
+        """One at a time. Files are looked at outside `_judging`: one that never answers holds up no other queue."""
         while True:
-            ask = await self._asks.get()
+            ask = await asks.get()
             try:
-                async with self._judging:
-                    await (self._reread(ask.receipt) if ask.reread else self._accept(ask))
+                await work(ask)
             except Exception as error:  # noqa: BLE001  the daemon serves on whatever a document does to us
                 _log.exception("accept_failed", receipt=ask.receipt.id)
-                await self._sockets.discard()
                 problem = Problem(Code.INTERNAL, f"halogend could not work out this document: {error!r}", "report this")
                 self.records.end(ask.receipt, Outcome.FAILED, (problem,))
 
-    async def _reread(self, receipt: Receipt) -> None:
-        """As accepting, for keys and certificates alone."""
-        accepted = self.accepted
-        if accepted is None:
-            return self._reject(receipt, ())
-        receipt.revision = receipt.previous_revision = accepted.revision
-        server = accepted.document.server
-        access, facts = await asyncio.to_thread(look, server, in_force=self._access)
+    async def _reread(self, ask: _Ask) -> None:
+        """As accepting, for keys and certificates alone; looks again where a document came meanwhile."""
+        while (accepted := self.accepted) is not None:
+            ask.receipt.revision = ask.receipt.previous_revision = accepted.revision
+            server, in_force = accepted.document.server, self._access
+            try:
+                access, facts = await aside(partial(look, server, in_force=in_force), LOOK_LIMIT_S)
+            except TimeoutError:
+                text = f"the files of keys and certificates did not answer within {LOOK_LIMIT_S:g} s"
+                problem = Problem(Code.KEY_FILE, text, "look for a mount whose server is gone", self.source.file)
+                return self._reject(ask.receipt, (problem,))
+            async with self._judging:
+                if self.accepted is accepted and self._access is in_force:
+                    return await self._take_access(ask.receipt, access, facts)
+        return self._reject(ask.receipt, ())
+
+    async def _take_access(self, receipt: Receipt, access: Access, facts: tuple[FileFact, ...]) -> None:
+        server = self._server()
+        if server is None:
+            raise ValueError("keys belong to a document")
         self._warn(facts)
         problems = file_problems(facts, self._places)
         differs = changes((server, self._access), (server, access))
         if not problems and differs:
-            problem = await self._sockets.prepare(server, access) or await self._sockets.commit()
+            try:
+                problem = await self._sockets.prepare(server, access) or await self._sockets.commit()
+            finally:
+                await self._sockets.discard()
             problems = () if problem is None else (problem,)
         if problems:
-            await self._sockets.discard()
             return self._reject(receipt, problems)
         self._access, receipt.server_changes = access, differs
         return self.records.end(receipt, Outcome.APPLIED if differs else Outcome.UNCHANGED, ())
 
     async def _accept(self, ask: _Ask) -> None:
         """Read, parse, look, check, plan, bind: nothing that runs is touched before all are right."""
-        receipt = ask.receipt
         async with self.house.step(None, "validate"):
             try:
                 given = ask.given or self._sources(self._content(ask.seen))
             except SourceError as error:
-                return self._reject(receipt, (self._unreadable(error),))
-            drafted = await draft(given, self.source.environ, self.machine, self._access)
-            self._warn(drafted.files)
-            if ask.given is None:
-                self.source_revision = drafted.revision
-            if drafted.document is None or drafted.revision is None:
-                return self._reject(receipt, drafted.problems)
-            receipt.revision = drafted.revision
-            receipt.previous_revision = None if self.accepted is None else self.accepted.revision
-            plan, _ = self._plan(drafted)
+                return self._reject(ask.receipt, (self._unreadable(error),))
+            while True:
+                in_force = self._access
+                drafted = await draft(given, self.source.environ, self.machine, in_force)
+                async with self._judging:
+                    if self._access is in_force:  # else keys came meanwhile, and the draft may hold older ones
+                        return await self._judge(ask, drafted)
+
+    async def _judge(self, ask: _Ask, drafted: Draft) -> None:
+        receipt = ask.receipt
+        self._warn(drafted.files)
+        if ask.given is None:
+            self.source_revision = drafted.revision
+        if drafted.document is None or drafted.revision is None:
+            return self._reject(receipt, drafted.problems)
+        receipt.revision, receipt.previous_revision = drafted.revision, self._revision()
+        plan, _ = self._plan(drafted)
+        try:
             problems = plan.problems or await self._prepare(drafted) or await self._commit(drafted.wanted)
-            if problems:
-                await self._sockets.discard()
-                return self._reject(receipt, tuple(drafted.placed(problem) for problem in problems))
-            # Planned again: while listeners were changed, a model may have come, failed or died.
-            plan, _ = self._plan(drafted)
+        finally:
+            await self._sockets.discard()
+        if problems:
+            return self._reject(receipt, tuple(drafted.placed(problem) for problem in problems))
+        # Planned again: while listeners were changed, a model may have come, failed or died.
+        plan, _ = self._plan(drafted)
         self._accepts += 1
         self._access, self._places = drafted.access, drafted.parsed.places
         accepted = Accepted(drafted.document, drafted.revision, self._accepts, receipt.id, ask.given is None)
-        self._apply(receipt, accepted, plan)
-        return None
+        return self._apply(receipt, accepted, plan)
 
     def _warn(self, files: tuple[FileFact, ...]) -> None:
         """Once, not at every reload."""
@@ -333,6 +357,9 @@ class Reconciler:
         """What each wanted model is, or will be when all is done; None for one in trouble."""
         wanted = {name: unit for name, unit in self.house.units.items() if unit.is_wanted}
         return {name: None if unit.trouble else unit.goal for name, unit in wanted.items()}
+
+    def _revision(self) -> str | None:
+        return None if self.accepted is None else self.accepted.revision
 
     def _server(self) -> ServerConfig | None:
         return None if self.accepted is None else self.accepted.document.server

@@ -1,0 +1,119 @@
+"""Files on a mount that is gone: who looks at them waits, and nobody else; the end does not wait at all."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support.played.world import content, document, reached, until
+
+from halogend.config.codes import Code
+from halogend.control import planning, reconciler
+from halogend.control.planning import Given
+
+
+class Mount:
+    """The files of a model named `far` answer once `answers` is set."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.looks = 0
+
+
+@pytest.fixture
+def mount(monkeypatch):
+    made, gather = Mount(), planning.gather
+
+    def slow(wanted, *rest):
+        if any(model.name == "far" for model in wanted.models):
+            made.looks += 1
+            made.answers.wait()
+        return gather(wanted, *rest)
+
+    monkeypatch.setattr(planning, "gather", slow)
+    yield made
+    made.answers.set()
+
+
+def key_file(path: Path, value: str) -> dict[str, object]:
+    path.write_text(value)
+    path.chmod(0o600)
+    return {"auth": {"keys": [{"name": "team", "file": str(path)}]}}
+
+
+async def test_a_plan_that_hangs_holds_up_neither_a_reload_nor_a_key(serving, mount, tmp_path):
+    world = await serving()
+    far = Given(content(document(world.model("a"), world.model("far"))), "wanted.yaml")
+    plan = world.spawned(world.reconciler.plan(far))
+    await until(lambda: mount.looks, "the plan looks")
+    server = key_file(tmp_path / "key", "first-value-0123456789")
+    assert (await world.apply(world.model("a", max_batch=7), server=server)).outcome == "applied"
+    key_file(tmp_path / "key", "second-value-0123456789")
+    assert (await reached(world.reconciler.reread(tmp_path / "key"))).outcome == "applied"
+    assert not plan.done()
+    mount.answers.set()
+    assert (await plan)["outcome"] == "changes"
+
+
+async def test_a_key_does_not_wait_for_a_document_and_an_older_one_does_not_come_back_with_it(serving, mount, tmp_path):
+    world = await serving()
+    server = key_file(tmp_path / "key", "first-value-0123456789")
+    await world.apply(world.model("a"), server=server)
+    taken, prepare = [], world.sockets.prepare
+
+    async def seen(wanted, access):
+        taken.append(access.keys)
+        return await prepare(wanted, access)
+
+    world.sockets.prepare = seen
+    edit = world.edit(document(world.model("a"), world.model("far"), server=server))
+    await until(lambda: mount.looks, "the edit looks")
+    key_file(tmp_path / "key", "second-value-0123456789")
+    assert (await reached(world.reconciler.reread(tmp_path / "key"))).outcome == "applied"
+    assert edit.outcome is None
+    mount.answers.set()
+    assert (await reached(edit)).outcome == "applied"
+    assert mount.looks == 2
+    assert len(taken) == 2
+    assert taken[0] == taken[1]
+
+
+async def test_files_that_never_answer_are_a_problem_and_the_next_edit_is_taken(serving, mount, monkeypatch):
+    monkeypatch.setattr(planning, "LOOK_LIMIT_S", 0.05)
+    world = await serving()
+    far = world.model("far")
+    refused = await world.apply(world.model("a"), far)
+    assert refused.outcome == "rejected"
+    (problem,) = refused.problems
+    assert (problem.code, problem.file) == (Code.CHECKPOINT_UNREADABLE, "config.yaml")
+    assert "did not answer within 0.05 s" in problem.message
+    assert far["model"] in problem.message
+    assert (await world.apply(world.model("a", max_batch=7))).outcome == "applied"
+
+
+async def test_key_files_that_never_answer_are_a_problem_of_that_change_alone(serving, monkeypatch, tmp_path):
+    world = await serving()
+    await world.apply(world.model("a"), server=key_file(tmp_path / "key", "first-value-0123456789"))
+    monkeypatch.setattr(reconciler, "LOOK_LIMIT_S", 0.05)
+    answers = threading.Event()
+    monkeypatch.setattr(reconciler, "look", lambda *_, **__: answers.wait())
+    refused = await reached(world.reconciler.reread(tmp_path / "key"))
+    answers.set()
+    assert (refused.outcome, refused.problems[0].code) == ("rejected", Code.KEY_FILE)
+    assert (await world.apply(world.model("a", max_batch=7))).outcome == "applied"
+
+
+STUCK = """
+import asyncio, threading
+from halogend.control.aside import aside
+try:
+    asyncio.run(aside(threading.Event().wait, 0.05))
+except TimeoutError:
+    print("late")
+"""
+
+
+def test_a_process_ends_though_a_look_does_not():
+    done = subprocess.run([sys.executable, "-c", STUCK], check=False, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "late\n", "")
