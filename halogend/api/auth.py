@@ -27,7 +27,8 @@ _LOG_EVERY_S = 10.0
 
 
 class Guard:
-    """Passes what may come in, with the key's name in the scope's state as `key`; answers the rest."""
+    """Passes what may come in, with the key's name in the scope's state as `key`; answers the rest. Where
+    everybody may, that is for inference alone: a guarded admin listener always wants a key."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         keyring = self._keyring()
-        if keyring.is_open or scope["type"] != "http" or (self._scope == "infer" and scope["path"] in PROBES):
+        if scope["type"] != "http" or (self._scope == "infer" and (keyring.is_open or scope["path"] in PROBES)):
             await self._app(scope, receive, send)
             return
         key: Key | None = None

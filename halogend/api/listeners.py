@@ -44,13 +44,24 @@ class Applications:
     admin: Callable[[], ASGIApp]
 
 
+@dataclass(slots=True)
+class _Ring:
+    """What one listener's guard asks. A listener that was left keeps the last one it was given."""
+
+    keyring: Keyring = field(default_factory=Keyring)
+
+    def read(self) -> Keyring:
+        return self.keyring
+
+
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What a prepared change wants; `bound` holds the listeners that are new."""
+    """What a prepared change wants; `bound` holds the listeners that are new, `rings` theirs."""
 
     addresses: dict[str, Address]
     access: Access
-    bound: dict[str, Listener]
+    bound: dict[str, Listener] = field(default_factory=dict)
+    rings: dict[str, _Ring] = field(default_factory=dict)
 
     def certificate(self, name: str) -> Certificate | None:
         return self.access.tls if name == "inference" else self.access.admin_tls
@@ -67,6 +78,7 @@ class _Serving:
     listeners: dict[str, Listener] = field(default_factory=dict)
     addresses: dict[str, Address] = field(default_factory=dict)
     certificates: dict[str, Certificate | None] = field(default_factory=dict)
+    rings: dict[str, _Ring] = field(default_factory=dict)
 
 
 class Listeners:
@@ -91,29 +103,30 @@ class Listeners:
             "inference": TcpAddress(server.host, server.port),
             "admin": _admin_address(server.admin or self._default_admin),
         }
-        self._wish = _Wish(addresses, access, {})
+        self._wish = _Wish(addresses, access)
         for name, address in addresses.items():
             if address == self._serving.addresses.get(name):
                 continue
-            listener = Listener(self._application(name, address), address)
+            ring = _Ring()
+            listener = Listener(self._application(name, address, ring), address)
             try:
                 self._take(name, listener)
             except ListenError as error:
                 return Problem(error.code, error.message, self._own_port_hint(name, address), path=_FIELDS[name])
-            self._wish.bound[name] = listener
+            self._wish.bound[name], self._wish.rings[name] = listener, ring
         return None
 
     async def commit(self) -> Problem | None:
-        """Keys first, so that no new listener is open for a moment; a wish for open access last."""
+        """Keys first, so that no new listener is open for a moment; a wish for open access last, and for those
+        alone that stay: what still comes through an old one is never let in more freely than before."""
         wish, before = self._wish, self._keyring
         if wish is None:
             return None
         after = before.followed_by(wish.access.keys, wish.access.overlap_s, time.monotonic())
-        if not after.is_open:
-            self._keyring = after
+        self._give(before if after.is_open else after, self._serving.rings, wish.rings)
         problem = await self._serve(wish)
         if problem is not None:
-            self._keyring = before
+            self._give(before, self._serving.rings)
             await self.discard()
             return problem
         old = self._serving
@@ -121,11 +134,12 @@ class Listeners:
             {**old.listeners, **wish.bound},
             wish.addresses,
             {name: wish.certificate(name) for name in wish.addresses},
+            {**old.rings, **wish.rings},
         )
         for name in wish.bound:
             if name in old.listeners:
                 self._leave(old.listeners[name])
-        self._keyring = after
+        self._give(after, self._serving.rings)
         self._wish = None
         self._tell()
         return None
@@ -161,16 +175,18 @@ class Listeners:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    def _application(self, name: str, address: Address) -> ASGIApp:
+    def _give(self, keyring: Keyring, *rings: dict[str, _Ring]) -> None:
+        self._keyring = keyring
+        for ring in (ring for each in rings for ring in each.values()):
+            ring.keyring = keyring
+
+    def _application(self, name: str, address: Address, ring: _Ring) -> ASGIApp:
         """A unix socket's guard is its file mode."""
         if name == "inference":
-            return Guard(self._make.inference(), self._keys, "infer", self._metrics)
+            return Guard(self._make.inference(), ring.read, "infer", self._metrics)
         if isinstance(address, TcpAddress):
-            return Guard(self._make.admin(), self._keys, "admin", self._metrics)
+            return Guard(self._make.admin(), ring.read, "admin", self._metrics)
         return self._make.admin()
-
-    def _keys(self) -> Keyring:
-        return self._keyring
 
     def _take(self, name: str, listener: Listener) -> None:
         """Gets hold of its sockets. Raises ListenError."""
@@ -216,7 +232,7 @@ class Listeners:
             if old is None or old.is_in_place:
                 continue
             address = self._serving.addresses["admin"]
-            listener = Listener(self._application("admin", address), address)
+            listener = Listener(self._application("admin", address, self._serving.rings["admin"]), address)
             try:
                 listener.bind()
                 await listener.serve()

@@ -159,6 +159,12 @@ async def test_the_admin_scope_has_no_open_path() -> None:
         assert (await client.get("/", headers=bearer(OPERATOR))).text == "operator operator"
 
 
+async def test_where_everybody_may_that_is_for_inference_alone() -> None:
+    guard = Guard(_names, Keyring, "admin", Metrics("1"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url="http://x") as client:
+        assert [(await client.get("/", headers=each)).status_code for each in ({}, bearer(OPERATOR))] == [401, 401]
+
+
 async def test_attempts_are_counted_each_and_logged_now_and_then() -> None:
     world = Guarded()
     with structlog.testing.capture_logs() as lines:

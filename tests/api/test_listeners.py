@@ -217,6 +217,38 @@ async def test_no_listener_that_wants_keys_is_open_for_a_moment(
     assert await house.status(key=new or "") == 200
 
 
+@pytest.mark.parametrize("moved", ["admin", "inference"])
+async def test_a_listener_that_is_left_is_never_opened(house: House, moved: str) -> None:
+    """Who connected before may still ask; what the next document allows is not meant for there."""
+    admin_port, access = free_port(), Access(keys=keys(a="one", operator="two"))
+    await house.apply(access, admin=f"127.0.0.1:{admin_port}")
+    port = admin_port if moved == "admin" else house.port
+    async with wire(port) as nobody, wire(port) as known:
+        if moved == "inference":
+            house.port = free_port()
+        assert await house.apply() is None
+        nobody.writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert "401 unauthorized" in await nobody.head()
+        key = b"two" if moved == "admin" else b"one"
+        known.writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nauthorization: Bearer " + key + b"\r\n\r\n")
+        assert "200 ok" in await known.head()
+    assert await house.status() == 200
+
+
+async def test_a_change_that_fails_leaves_every_listener_its_keys(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.apply(Access(keys=keys(a="one")))
+
+    async def refuse(*_: object) -> asyncio.Server:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Listener, "_accept", refuse)
+    assert await house.apply(Access(keys=keys(b="two")), port=free_port()) == Code.LISTENER_ADDRESS
+    monkeypatch.undo()
+    assert [await house.status(key=value) for value in ("one", "two", "")] == [200, 401, 401]
+
+
 async def test_tls_and_the_admin_listener_on_tcp(house: House, pair: Pair, certificate: Certificate) -> None:
     admin_port, trust = free_port(), pair.client()
     await house.apply()
