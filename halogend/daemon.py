@@ -115,7 +115,11 @@ class Daemon:
             self._activation.close()
 
     async def _run(self) -> int:
-        tried = await self._steering.start(resume=self._resume)
+        tried = await self._first_document()
+        if tried is None:
+            self._supervisor.ends(STOP_LIMIT_S)
+            await self._end()
+            return Exit.DONE
         if self._reconciler.accepted is None:
             sys.stderr.writelines(f"{problem}\n" for receipt in tried for problem in receipt.problems)
             self._supervisor.ends(STOP_LIMIT_S, standing(self._reconciler))
@@ -138,6 +142,16 @@ class Daemon:
         await self._drain()
         await self._end()
         return Exit.DONE if serves else Exit.NOTHING_SERVES
+
+    async def _first_document(self) -> tuple[Receipt, ...] | None:
+        """What was tried; None where the end was asked for first: files may take long to answer."""
+        trying = asyncio.create_task(self._steering.start(resume=self._resume))
+        await first_of(self._stop.wait(), asyncio.wait([trying]))
+        if trying.done():
+            return trying.result()
+        trying.cancel()
+        await asyncio.wait([trying])
+        return None
 
     # --- what the applications need (api.ports) ---------------------------------------------------
 

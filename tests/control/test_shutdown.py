@@ -7,6 +7,7 @@ worst moments.
 import asyncio
 import os
 import signal
+import threading
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from support.live import free_port
 from support.played.world import World, collect, document, failure_of, reached, until
 
 from halogend import daemon
-from halogend.control import generation, recover
+from halogend.control import generation, planning, recover
 from halogend.control.receipts import Milestone
 from halogend.obs.exits import Exit
 
@@ -139,6 +140,24 @@ async def run(tmp_path):
 
 def _first(whole):
     return whole.receipts()[0]
+
+
+async def test_sigterm_while_the_first_documents_files_do_not_answer_ends_at_once_with_0(run, monkeypatch):
+    looks, answers = threading.Event(), threading.Event()
+
+    def gather(*_):
+        looks.set()
+        answers.wait()
+
+    monkeypatch.setattr(planning, "gather", gather)
+    _, _, task = await run()
+    await until(looks.is_set, "the first look")
+    os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        async with asyncio.timeout(10):
+            assert await task == 0
+    finally:
+        answers.set()
 
 
 async def test_sigterm_during_the_first_load_ends_at_once_with_0(run):
