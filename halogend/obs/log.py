@@ -89,8 +89,9 @@ def _configure(level: str, routine: TextIO, errors: TextIO, bound: dict[str, str
 
 
 def _rendering(*, readable: bool) -> list[Processor]:
+    """Tracebacks are plain: by default they show local variables, and with them keys and prompts."""
     if readable:
-        return [structlog.dev.ConsoleRenderer()]
+        return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_as_line, default=str)]
 
 

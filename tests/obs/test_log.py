@@ -67,6 +67,28 @@ def test_a_terminal_gets_lines_for_people() -> None:
         json.loads(stream.getvalue())
 
 
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_a_traceback_never_shows_what_variables_held(kind: type[io.StringIO]) -> None:
+    stream = kind()
+    log.configure_daemon(routine=stream, errors=stream)
+
+    def answer(prompt: str) -> float:
+        key = prompt[::-1]
+        return len(key) / 0
+
+    prompt = "whispered-secret"
+    try:
+        answer(prompt)
+    except ZeroDivisionError:
+        structlog.get_logger().exception("it_broke")
+        logging.getLogger("uvicorn.error").exception("it broke there")
+    said = stream.getvalue()
+    assert said.count("ZeroDivisionError") >= 2
+    assert said.count("in answer") == 2
+    assert prompt not in said
+    assert prompt[::-1] not in said
+
+
 def test_what_libraries_say_comes_through_once() -> None:
     routine, errors = io.StringIO(), io.StringIO()
     log.configure_daemon(routine=routine, errors=errors)
