@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +20,11 @@ _log = structlog.get_logger()
 _MAX_FILE_BYTES = 8 << 20
 _UNFINISHED = ".unfinished-"
 _ASIDE = ".bad"
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class StateError(Exception):
-    """The folder cannot be used; says why."""
+    """The folder cannot be used; says why, and what would help."""
 
 
 class StateDir:
@@ -34,10 +36,13 @@ class StateDir:
 
     @classmethod
     def open(cls, path: Path) -> StateDir:
-        """Makes the folder where there is none, and takes it for this process. Raises StateError."""
+        """Makes the folder where there is none, and takes it for this process. A path that is a symlink is
+        followed once, here. Raises StateError."""
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            path = path.resolve(strict=True)
+            _refuse_what_others_may_write(path)
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | _OPEN_FLAGS, 0o600)
         except OSError as error:
             raise StateError(f"{path} cannot be used: {error.strerror or error}") from error
         try:
@@ -90,7 +95,7 @@ class StateDir:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         beside = path.parent / f"{_UNFINISHED}{path.name}"
         try:
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN_FLAGS, 0o600), "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -102,8 +107,9 @@ class StateDir:
         _sync_folder(path.parent)
 
     def remove(self, name: str) -> None:
-        """Raises OSError, but not where there is no such file."""
-        (self.path / name).unlink(missing_ok=True)
+        """Raises OSError, but not where there is no such file: on a read-only disk unlink(2) fails then too."""
+        if os.path.lexists(self.path / name):
+            (self.path / name).unlink(missing_ok=True)
 
     def _sweep(self) -> None:
         """What an interrupted write left behind."""
@@ -113,6 +119,21 @@ class StateDir:
     def _unfinished(self) -> Iterator[Path]:
         yield from self.path.glob(f"{_UNFINISHED}*")
         yield from self.path.glob(f"*/{_UNFINISHED}*")
+
+
+def _refuse_what_others_may_write(path: Path) -> None:
+    """Whoever may write here can put documents and holds into the next start. Raises StateError, OSError."""
+    found = path.stat(follow_symlinks=False)
+    user = os.geteuid()
+    if not stat.S_ISDIR(found.st_mode):
+        raise StateError(f"{path} cannot be used: it is no folder")
+    if found.st_uid != user:
+        why = f"it belongs to user {found.st_uid}, and this is user {user}"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = f"others may write there (mode {stat.S_IMODE(found.st_mode):04o})"
+    else:
+        return
+    raise StateError(f"{path} cannot be used: {why}. Name another with --state, or: chown {user} and chmod 700")
 
 
 def _sync_folder(path: Path) -> None:

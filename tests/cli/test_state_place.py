@@ -43,6 +43,15 @@ def test_the_place_of_the_state(system, stated, environ, kind, expected):
     assert state_directory(stated, environ, path) == (path if expected is None else Path(expected))
 
 
+@pytest.mark.parametrize("environ", [{}, {"HOME": "", "XDG_STATE_HOME": ""}])
+def test_without_a_home_there_is_no_place_and_it_is_said(system, capsys, environ):
+    """A folder that everybody may make is nobody's own."""
+    assert state_directory(None, environ, system("out of reach")) is None
+    said = capsys.readouterr().out
+    assert "state_not_kept" in said
+    assert "--state" in said
+
+
 def test_a_hold_is_one_line():
     hold = {"since": 0.0, "by": "uid:7", "put_off": False}
     assert hold_line(hold).endswith("by uid:7; `halogend resume` frees them")

@@ -143,6 +143,28 @@ async def test_a_receipt_of_an_older_release_without_newer_keys_is_read(kept, tm
     assert (earlier.id, earlier.source) == ("r12", "")
 
 
+async def test_a_hold_and_a_document_that_a_full_disk_did_not_take_are_there_when_it_takes_them(kept, tmp_path):
+    """Each write fails once, and nothing further is ever asked of the history."""
+    history = await kept()
+    folder = history._writer.folder
+    write, tried = folder.write, set()
+
+    def late(name, data):
+        if name not in tried:
+            tried.add(name)
+            raise OSError(28, "No space left on device")
+        write(name, data)
+
+    folder.write = late
+    history.became_active(*document("one\n", "r1"))
+    history.set_hold(Hold(since=5.0, by="uid:0"))
+    await history._writer._idle.wait()
+    assert history.view()["trouble"] == "No space left on device"
+    again = await kept()
+    assert [again.text(each) for each in again.active] == ["one\n"]
+    assert again.hold == Hold(since=5.0, by="uid:0")
+
+
 async def test_without_a_folder_everything_but_the_next_run_is_the_same():
     history = History()
     history.became_active(*document("one\n", "r1"))
