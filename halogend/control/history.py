@@ -86,6 +86,10 @@ class History:
         """The newest document that was active and is another than this one."""
         return next((each for each in reversed(self.active) if each.revision != revision), None)
 
+    def named(self, receipt_id: str) -> Kept | None:
+        """The document that is shown under this receipt, which itself may have been dropped."""
+        return next((each for each in self.active if each.receipt == receipt_id), None)
+
     def of_receipt(self, receipt: Receipt) -> Kept | None:
         """The document that the receipt was about, if it was ever active and is still kept."""
         return next((each for each in reversed(self.active) if each.revision == receipt.revision), None)

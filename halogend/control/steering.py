@@ -73,6 +73,8 @@ class Steering:
             if kept is None:
                 raise RequestError("nothing_to_roll_back", "No other document was active before this one.")
             return kept
+        if (named := self._history.named(receipt_id)) is not None:
+            return named
         receipt = self._reconciler.receipts.get(receipt_id)
         if receipt is None:
             raise RequestError("receipt_not_found", f"There is no receipt `{receipt_id}`; old ones are dropped.")

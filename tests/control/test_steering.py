@@ -161,7 +161,7 @@ async def test_a_death_while_changes_are_held_is_mended(serving):
 async def second_run(world, tmp_path):
     """A run that serves `a`, ended; and what makes the next one, on the same folders."""
 
-    async def make(hold=False):
+    async def make(hold=False, dropped=None):
         first = await world(state=tmp_path / "state")
         good = document(first.model("a"))
         (begun,) = await started(first, good)
@@ -170,6 +170,8 @@ async def second_run(world, tmp_path):
         if hold:
             first.steering.hold("uid:7")
         await first.stop()
+        if dropped is not None:
+            (tmp_path / "state/receipts" / dropped).unlink()
         return await world(folder=first.folder, state=tmp_path / "state")
 
     return make
@@ -181,6 +183,17 @@ async def test_receipts_count_on_and_earlier_documents_are_a_way_back(second_run
     await reached(receipt)
     assert [each.id for each in there.reconciler.receipts.all()] == ["r1", "r2", "r3"]
     back = await reached(there.steering.rollback(None, "x"))
+    assert (back.source, batch_of(there)) == ("kept:r1", 64)
+
+
+async def test_a_kept_document_is_reached_by_the_receipt_it_is_shown_under_when_that_is_dropped(second_run):
+    """There are more receipts than documents' worth of changes: 200 that changed nothing drop the first."""
+    there = await second_run(dropped="r1")
+    (receipt,) = await started(there, document(there.model("a", max_batch=7)))
+    await reached(receipt)
+    assert there.reconciler.receipts.get("r1") is None
+    assert (await there.steering.plan_rollback("r1"))["problems"] == []
+    back = await reached(there.steering.rollback("r1", "x"))
     assert (back.source, batch_of(there)) == ("kept:r1", 64)
 
 
