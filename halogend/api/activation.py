@@ -11,7 +11,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from halogend.api.addresses import ListenError, TcpAddress
+from halogend.api.addresses import Found, ListenError, TcpAddress, find
 from halogend.config.codes import Code
 
 INFERENCE = "inference"
@@ -44,11 +44,12 @@ class Activation:
     def __bool__(self) -> bool:
         return bool(self.sockets) or self.error is not None
 
-    def at(self, wanted: TcpAddress) -> list[socket.socket]:
-        """Duplicates that listen at `wanted`. Raises ListenError where they are of another kind or elsewhere."""
+    def at(self, wanted: TcpAddress, found: Found | None = None) -> list[socket.socket]:
+        """Duplicates that listen at `wanted`, which stands for `found`. Raises ListenError where they are of
+        another kind or elsewhere."""
         if self.error is not None:
             raise self.error
-        if {_place(sock.getsockname()) for sock in self.sockets} != _places(wanted):
+        if {_place(sock.getsockname()) for sock in self.sockets} != _places(find(wanted) if found is None else found):
             have = ", ".join(str(TcpAddress(*sock.getsockname()[:2])) for sock in self.sockets)
             message = f"{wanted}: the service manager listens at {have} for this daemon"
             raise ListenError(Code.ACTIVATED_SOCKET, message)
@@ -82,12 +83,8 @@ def _take(descriptor: int, name: str) -> socket.socket:
     return sock
 
 
-def _places(address: TcpAddress) -> set[tuple[str, int]]:
-    try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError):
-        return set()
-    return {_place(where) for *_, where in found}
+def _places(found: Found) -> set[tuple[str, int]]:
+    return {_place(where) for _, where in found}
 
 
 def _place(where: tuple[object, ...]) -> tuple[str, int]:

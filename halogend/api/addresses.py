@@ -13,6 +13,7 @@ import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from halogend.config.codes import Code
 
@@ -50,17 +51,32 @@ class UnixAddress:
 
 
 Address = TcpAddress | UnixAddress
+Found = tuple[tuple[int, tuple[Any, ...]], ...]
+"""Family and socket address of each of the IP addresses that a name stands for."""
 
 
-def bind(address: Address) -> list[socket.socket]:
-    """Sockets bound to the address, one for each of the IP addresses a name stands for.
+def find(address: Address) -> Found:
+    """What the address stands for. Blocking, for as long as a name server takes, and changes nothing. Raises
+    ListenError."""
+    if isinstance(address, UnixAddress):
+        return ()
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        message = f"{address}: the host name `{address.host}` does not resolve; take an address such as 127.0.0.1"
+        raise ListenError(Code.LISTENER_ADDRESS, message) from error
+    return tuple((family, where) for family, _, _, _, where in dict.fromkeys(found))
+
+
+def bind(address: Address, found: Found) -> list[socket.socket]:
+    """Sockets bound to what was found, one for each.
 
     A unix socket listens already (that is how a second daemon sees that it is alive); TCP sockets
     do not yet. Raises ListenError.
     """
     if isinstance(address, UnixAddress):
         return [_bind_unix(address.path)]
-    return _bind_tcp(address)
+    return _bind_tcp(address, found)
 
 
 def listen(sockets: list[socket.socket], address: Address) -> None:
@@ -75,15 +91,10 @@ def listen(sockets: list[socket.socket], address: Address) -> None:
 # --- TCP ----------------------------------------------------------------------------------------
 
 
-def _bind_tcp(address: TcpAddress) -> list[socket.socket]:
-    try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError) as error:
-        message = f"{address}: the host name `{address.host}` does not resolve; take an address such as 127.0.0.1"
-        raise ListenError(Code.LISTENER_ADDRESS, message) from error
+def _bind_tcp(address: TcpAddress, found: Found) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
-        for family, _, _, _, where in dict.fromkeys(found):
+        for family, where in found:
             sock = socket.socket(family, socket.SOCK_STREAM)
             sockets.append(sock)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # past connections in TIME_WAIT do not matter
@@ -147,12 +158,12 @@ def _refuse_occupied(path: Path) -> None:
     if not stat.S_ISSOCK(mode):
         raise _unix_error(path, "there is a file that is no socket; move it away")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
+        probe.setblocking(False)  # a unix socket answers at once, or its queue is full
         try:
             probe.connect(os.fspath(path))
         except ConnectionRefusedError:
             return  # stale: its daemon is gone
-        except TimeoutError as error:
+        except BlockingIOError as error:
             raise _unix_error(path, "another daemon holds it and does not accept; end it first") from error
     raise _unix_error(path, "another daemon answers there; end it first")
 

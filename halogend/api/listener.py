@@ -17,7 +17,7 @@ import structlog
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 
-from halogend.api.addresses import BACKLOG, Address, ListenError, TcpAddress, UnixAddress, bind, listen
+from halogend.api.addresses import BACKLOG, Address, Found, ListenError, TcpAddress, UnixAddress, bind, find, listen
 from halogend.api.connection import Connection, ConnectionLimits, Connections
 from halogend.config.codes import Code
 
@@ -91,9 +91,10 @@ class Listener:
         except OSError:
             return False
 
-    def bind(self) -> None:
-        """Takes the address. Raises ListenError, which names it and a remedy."""
-        self._sockets = bind(self._address)
+    def bind(self, found: Found | None = None) -> None:
+        """Takes the address, which stands for `found`; None looks first, and blocks for that. Raises ListenError,
+        which names it and a remedy."""
+        self._sockets = bind(self._address, find(self._address) if found is None else found)
         if isinstance(self._address, UnixAddress):
             self._file = _identity(self._address.path)
 

@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,15 @@ import structlog
 from starlette.types import ASGIApp
 
 from halogend.api.activation import NONE, Activation
-from halogend.api.addresses import Address, ListenError, TcpAddress, UnixAddress
+from halogend.api.addresses import Address, ListenError, TcpAddress, UnixAddress, find
 from halogend.api.auth import Guard
 from halogend.api.listener import Doors, Listener
+from halogend.config.codes import Code
 from halogend.config.problems import Problem
 from halogend.config.schema import ServerConfig
 from halogend.config.values import host_and_port
 from halogend.control.access import Access
+from halogend.control.aside import aside
 from halogend.control.certificates import Certificate
 from halogend.control.keys import Keyring
 from halogend.obs.metrics import Metrics
@@ -33,6 +36,7 @@ from halogend.obs.metrics import Metrics
 _log = structlog.get_logger()
 _OLD_LISTENER_S = 900.0
 _LOOK_EVERY_S = 5.0
+_FIND_S = 5.0  # for a name server to say where a host is
 _FIELDS = {"inference": "server.port", "admin": "server.admin"}
 
 
@@ -110,7 +114,7 @@ class Listeners:
             ring = _Ring()
             listener = Listener(self._application(name, address, ring), address)
             try:
-                self._take(name, listener)
+                await self._take(name, listener)
             except ListenError as error:
                 return Problem(error.code, error.message, self._own_port_hint(name, address), path=_FIELDS[name])
             self._wish.bound[name], self._wish.rings[name] = listener, ring
@@ -188,13 +192,18 @@ class Listeners:
             return Guard(self._make.admin(), ring.read, "admin", self._metrics)
         return self._make.admin()
 
-    def _take(self, name: str, listener: Listener) -> None:
+    async def _take(self, name: str, listener: Listener) -> None:
         """Gets hold of its sockets. Raises ListenError."""
         address = listener.address
+        try:
+            found = await aside(partial(find, address), _FIND_S)
+        except TimeoutError as error:
+            text = f"no name server told within {_FIND_S:g} s where that is; take an address such as 127.0.0.1"
+            raise ListenError(Code.LISTENER_ADDRESS, f"{address}: {text}") from error
         if name == "inference" and self._activation and isinstance(address, TcpAddress):
-            listener.adopt(self._activation.at(address))
+            listener.adopt(self._activation.at(address, found))
         else:
-            listener.bind()
+            listener.bind(found)
 
     def _own_port_hint(self, name: str, new: Address) -> str:
         """The kernel refuses 0.0.0.0:P beside our own 127.0.0.1:P."""
@@ -234,7 +243,7 @@ class Listeners:
             address = self._serving.addresses["admin"]
             listener = Listener(self._application("admin", address, self._serving.rings["admin"]), address)
             try:
-                listener.bind()
+                await self._take("admin", listener)
                 await listener.serve()
             except ListenError as error:
                 _log.error("admin_socket_lost", address=str(address), error=error.message)

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from support.http_world import World, chat, events_of, text_of, wire
 from support.scripted_router import ScriptedRouter, deltas, finished
 from support.tls_files import Pair, make_pair
 
+from halogend.api import listeners
 from halogend.api.listener import Listener
 from halogend.api.listeners import Applications, Listeners
 from halogend.config.codes import Code
@@ -247,6 +249,31 @@ async def test_a_change_that_fails_leaves_every_listener_its_keys(
     assert await house.apply(Access(keys=keys(b="two")), port=free_port()) == Code.LISTENER_ADDRESS
     monkeypatch.undo()
     assert [await house.status(key=value) for value in ("one", "two", "")] == [200, 401, 401]
+
+
+async def test_a_host_that_no_name_server_tells_of_stops_nothing_and_is_a_problem(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.apply()
+    asked, answers, resolve = threading.Event(), threading.Event(), socket.getaddrinfo
+
+    def slow(host: Any, *rest: Any, **options: Any) -> Any:
+        if host == "typo.example":
+            asked.set()
+            answers.wait(5)
+        return resolve(host if host != "typo.example" else "127.0.0.1", *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    monkeypatch.setattr(listeners, "_FIND_S", 0.5)
+    config = ServerConfig.model_validate({"port": free_port(), "host": "typo.example"})
+    preparing = asyncio.create_task(house.listeners.prepare(config, Access()))
+    await asyncio.to_thread(asked.wait, 5)
+    assert await house.status() == 200
+    problem = await preparing
+    answers.set()
+    assert problem is not None
+    assert (problem.code, problem.path) == (Code.LISTENER_ADDRESS, "server.port")
+    assert "no name server told within 0.5 s" in problem.message
 
 
 async def test_tls_and_the_admin_listener_on_tcp(house: House, pair: Pair, certificate: Certificate) -> None:
