@@ -102,22 +102,24 @@ class Listeners:
     # --- a change -------------------------------------------------------------------------------
 
     async def prepare(self, server: ServerConfig, access: Access) -> Problem | None:
-        """Binds every address that is new. The problem says which cannot be had."""
+        """Binds every address that is new. The problem says which cannot be had. What was prepared before and
+        not committed is let go."""
+        await self.discard()
         addresses: dict[str, Address] = {
             "inference": TcpAddress(server.host, server.port),
             "admin": _admin_address(server.admin or self._default_admin),
         }
-        self._wish = _Wish(addresses, access)
+        wish = self._wish = _Wish(addresses, access)
         for name, address in addresses.items():
             if address == self._serving.addresses.get(name):
                 continue
             ring = _Ring()
             listener = Listener(self._application(name, address, ring), address)
+            wish.bound[name], wish.rings[name] = listener, ring
             try:
                 await self._take(name, listener)
             except ListenError as error:
                 return Problem(error.code, error.message, self._own_port_hint(name, address), path=_FIELDS[name])
-            self._wish.bound[name], self._wish.rings[name] = listener, ring
         return None
 
     async def commit(self) -> Problem | None:

@@ -157,8 +157,10 @@ class Reconciler:
             if drafted.document is None:
                 return rejected(subject, drafted.problems)
             plan, bytes_ = self._plan(drafted)
-            problems = plan.problems or await self._prepare(drafted)
-            await self._sockets.discard()
+            try:
+                problems = plan.problems or await self._prepare(drafted)
+            finally:
+                await self._sockets.discard()
             return report(
                 subject,
                 plan,

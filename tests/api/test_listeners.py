@@ -35,6 +35,15 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def is_free(port: int) -> bool:
+    with socket.socket() as sock:
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def keys(**values: str) -> tuple[Key, ...]:
     """`operator` opens the admin listener, every other name inference."""
     scopes = {"operator": frozenset({"admin"})}
@@ -249,6 +258,13 @@ async def test_a_change_that_fails_leaves_every_listener_its_keys(
     assert await house.apply(Access(keys=keys(b="two")), port=free_port()) == Code.LISTENER_ADDRESS
     monkeypatch.undo()
     assert [await house.status(key=value) for value in ("one", "two", "")] == [200, 401, 401]
+
+
+async def test_what_was_prepared_and_never_committed_is_let_go(house: House) -> None:
+    ports = [free_port(), free_port()]
+    for port in ports:
+        assert await house.listeners.prepare(ServerConfig.model_validate({"port": port}), Access()) is None
+    assert [is_free(port) for port in ports] == [True, False]
 
 
 async def test_a_host_that_no_name_server_tells_of_stops_nothing_and_is_a_problem(

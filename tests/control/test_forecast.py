@@ -184,3 +184,17 @@ def test_a_dead_generation_holds_its_bytes_until_the_new_one_serves():
     dead = Present(targets["m"], draining=("m#1",))
     (device,) = forecast(held, {"m": dead}, targets).devices
     assert device.peak.total_bytes > device.now.total_bytes == device.after.total_bytes
+
+
+async def test_a_plan_that_breaks_off_lets_go_of_what_it_bound(serving, monkeypatch):
+    there = await serving()
+    prepare = there.sockets.prepare
+
+    async def breaks(server, access):
+        await prepare(server, access)
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(there.sockets, "prepare", breaks)
+    with pytest.raises(RuntimeError):
+        await there.reconciler.plan(Given(content(document(there.model("a"))), ""))
+    assert there.sockets.bound is None
