@@ -56,9 +56,10 @@ Found = tuple[tuple[int, tuple[Any, ...]], ...]
 
 
 def find(address: Address) -> Found:
-    """What the address stands for. Blocking, for as long as a name server takes, and changes nothing. Raises
-    ListenError."""
+    """What the address stands for; nothing for a path, where a socket must be possible. Blocking, for as long as
+    a name server or a mount takes, and changes nothing. Raises ListenError."""
     if isinstance(address, UnixAddress):
+        _check_unix(address.path)
         return ()
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -69,23 +70,22 @@ def find(address: Address) -> Found:
 
 
 def bind(address: Address, found: Found) -> list[socket.socket]:
-    """Sockets bound to what was found, one for each.
+    """Sockets bound to what was found, one for each; they do not listen yet. None for a path: whoever sees
+    a socket there takes it for a daemon. Raises ListenError."""
+    return [] if isinstance(address, UnixAddress) else _bind_tcp(address, found)
 
-    A unix socket listens already (that is how a second daemon sees that it is alive); TCP sockets
-    do not yet. Raises ListenError.
-    """
+
+def listen(sockets: list[socket.socket], address: Address) -> list[socket.socket]:
+    """The sockets that listen now: those of `bind`, or the one of a path. Raises ListenError, also when another
+    program began to listen since `bind`."""
     if isinstance(address, UnixAddress):
-        return [_bind_unix(address.path)]
-    return _bind_tcp(address, found)
-
-
-def listen(sockets: list[socket.socket], address: Address) -> None:
-    """Raises ListenError when another program began to listen since `bind`."""
+        return [_listen_unix(address.path)]
     for sock in sockets:
         try:
             sock.listen(BACKLOG)
         except OSError as error:
             raise _tcp_error(address, error) from error
+    return sockets
 
 
 # --- TCP ----------------------------------------------------------------------------------------
@@ -124,12 +124,27 @@ def _tcp_error(address: Address, error: OSError) -> ListenError:
 # --- unix sockets ---------------------------------------------------------------------------------
 
 
-def _bind_unix(path: Path) -> socket.socket:
+def _check_unix(path: Path) -> None:
+    """Raises ListenError unless a socket could be made there now."""
+    if len(os.fsencode(_beside(path))) > _UNIX_PATH_BYTES:
+        raise _unix_error(path, f"the path is too long for a unix socket (at most {_UNIX_PATH_BYTES} bytes)")
+    try:
+        _refuse_occupied(path)
+        folder = next(each for each in path.parents if each.exists())
+    except OSError as error:
+        raise _unix_error(path, error.strerror or str(error)) from error
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        raise _unix_error(path, f"this user may make no file in {folder}")
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def _listen_unix(path: Path) -> socket.socket:
     """Bound under another name and renamed into place: the path is never without its rights, never
     half made, and a stale socket is replaced in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    if len(os.fsencode(beside)) > _UNIX_PATH_BYTES:
-        raise _unix_error(path, f"the path is too long for a unix socket (at most {_UNIX_PATH_BYTES} bytes)")
+    beside = _beside(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -93,10 +93,8 @@ class Listener:
 
     def bind(self, found: Found | None = None) -> None:
         """Takes the address, which stands for `found`; None looks first, and blocks for that. Raises ListenError,
-        which names it and a remedy."""
+        which names it and a remedy. A path is only looked at: the socket there is made by `serve`."""
         self._sockets = bind(self._address, find(self._address) if found is None else found)
-        if isinstance(self._address, UnixAddress):
-            self._file = _identity(self._address.path)
 
     def adopt(self, sockets: list[socket.socket]) -> None:
         """Instead of `bind`: takes sockets that listen at its address already, and owns them from now on."""
@@ -104,7 +102,9 @@ class Listener:
 
     async def serve(self, context: ssl.SSLContext | None = None) -> None:
         """Accepts connections from now on; returns at once. Raises ListenError."""
-        listen(self._sockets, self._address)
+        self._sockets = listen(self._sockets, self._address)
+        if isinstance(self._address, UnixAddress):
+            self._file = _identity(self._address.path)
         self._doors = await self.open(context)
         log.info("listening", address=str(self.address), tls=context is not None)
 

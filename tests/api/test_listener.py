@@ -1,8 +1,11 @@
 """Addresses: what is refused and why, and unix sockets that outlive their daemons."""
 
 import asyncio
+import contextlib
+import os
 import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -109,9 +112,10 @@ async def test_a_unix_socket_has_its_rights_and_folder_and_goes_at_the_end(tmp_p
     path = tmp_path / "run" / "deep" / "admin.sock"
     ours = listener(UnixAddress(path))
     ours.bind()
+    assert names(tmp_path) == []  # only looked at until it serves
+    await ours.serve()
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
     assert names(path.parent) == ["admin.sock"]
-    await ours.serve()
     assert (await get(path)).status_code == 200
     await ours.close(0)
     assert names(path.parent) == []
@@ -134,10 +138,15 @@ async def test_a_live_daemon_keeps_its_socket(tmp_path: Path) -> None:
     path = tmp_path / "admin.sock"
     first = listener(UnixAddress(path))
     first.bind()
-    assert "another daemon answers" in refused(UnixAddress(path)).message  # bound is enough
+    second = listener(UnixAddress(path))
+    second.bind()
     await first.serve()
     error = refused(UnixAddress(path))
     assert error.code == Code.ADMIN_SOCKET
+    assert "another daemon answers" in error.message
+    with pytest.raises(ListenError, match="another daemon answers"):
+        await second.serve()  # it came since the look
+    await second.close(0)
     assert (await get(path)).status_code == 200
     assert names(tmp_path) == ["admin.sock"]
     await first.close(0)
@@ -147,10 +156,11 @@ async def test_closing_leaves_a_socket_that_is_not_ours(tmp_path: Path) -> None:
     path = tmp_path / "admin.sock"
     first, second = listener(UnixAddress(path)), listener(UnixAddress(path))
     first.bind()
+    await first.serve()
     path.unlink()  # someone cleared /run
     second.bind()
-    await first.close(0)
     await second.serve()
+    await first.close(0)
     assert (await get(path)).status_code == 200
     await second.close(0)
 
@@ -160,6 +170,25 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path.write_text("precious")
     assert "no socket" in refused(UnixAddress(path)).message
     assert path.read_text() == "precious"
+
+
+@contextlib.contextmanager
+def no_rights() -> Iterator[None]:
+    """As a user who owns nothing, where this one may become that."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_folder_that_this_user_may_not_make_is_refused_at_the_look() -> None:
+    with no_rights():
+        error = refused(UnixAddress(Path("/no-such-folder/admin.sock")))
+    assert error.code == Code.ADMIN_SOCKET
+    assert "this user may make no file in /," in error.message
 
 
 def test_paths_that_cannot_be(tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ def is_free(port: int) -> bool:
     return True
 
 
+def names_below(folder: Path) -> list[str]:
+    return sorted(str(each) for each in folder.rglob("*"))
+
+
 def keys(**values: str) -> tuple[Key, ...]:
     """`operator` opens the admin listener, every other name inference."""
     scopes = {"operator": frozenset({"admin"})}
@@ -265,6 +269,34 @@ async def test_what_was_prepared_and_never_committed_is_let_go(house: House) -> 
     for port in ports:
         assert await house.listeners.prepare(ServerConfig.model_validate({"port": port}), Access()) is None
     assert [is_free(port) for port in ports] == [True, False]
+
+
+async def test_an_admin_socket_that_is_only_prepared_leaves_no_trace(house: House, tmp_path: Path) -> None:
+    await house.apply()
+    before = names_below(tmp_path)
+    wanted = ServerConfig.model_validate({"port": house.port, "admin": f"unix:{tmp_path}/other/admin.sock"})
+    assert await house.listeners.prepare(wanted, Access()) is None
+    assert names_below(tmp_path) == before
+    await house.listeners.discard()
+    assert names_below(tmp_path) == before
+    assert await house.apply(admin=f"unix:{tmp_path}/other/admin.sock") is None
+    assert (tmp_path / "other/admin.sock").is_socket()
+
+
+async def test_an_admin_socket_that_cannot_be_made_after_all_leaves_everything_as_it_was(
+    house: House, tmp_path: Path
+) -> None:
+    await house.apply()
+    before, port = house.listeners.view(), free_port()
+    wanted = ServerConfig.model_validate({"port": port, "admin": f"unix:{tmp_path}/other/admin.sock"})
+    assert await house.listeners.prepare(wanted, Access()) is None
+    (tmp_path / "other").write_text("")
+    problem = await house.listeners.commit()
+    assert problem is not None
+    assert (problem.code, problem.path) == (Code.ADMIN_SOCKET, "server.admin")
+    assert house.listeners.view() == before
+    assert [await house.status(), await house.status(port)] == [200, 0]
+    assert (tmp_path / "admin.sock").is_socket()
 
 
 async def test_a_host_that_no_name_server_tells_of_stops_nothing_and_is_a_problem(
