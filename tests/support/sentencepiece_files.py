@@ -7,7 +7,8 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from support.family_vocabs import CONTROL, Family, laid_out
+from support.family_table import Family
+from support.family_vocabs import CONTROL, laid_out
 
 BPE, UNIGRAM = 2, 1
 

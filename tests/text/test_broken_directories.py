@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import structlog
-from support.family_vocabs import FAMILIES, Family, tokenizer_json, write_directory, write_tekken
+from support.family_table import FAMILIES, Family
+from support.family_vocabs import tokenizer_json, write_directory, write_tekken
 from support.sentencepiece_files import BPE, UNIGRAM, data, model_bytes, number, write_sentencepiece
 
 from halogend.checkpoint import errors

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.family_vocabs import FAMILIES, directory_of_header, write_family_gguf
+from support.family_table import FAMILIES
+from support.family_vocabs import directory_of_header, write_family_gguf
 from support.llamacpp_vocab import LlamaVocabulary, llama_vocabularies
 from support.text_samples import samples
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.family_vocabs import FAMILIES, write_directory, write_tekken
+from support.family_table import FAMILIES
+from support.family_vocabs import write_directory, write_tekken
 from support.sentencepiece_files import write_sentencepiece
 from support.text_process import TextHarness, chat, text, text_process
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.family_vocabs import FAMILIES, Added, Family, write_directory, write_family_gguf, write_tekken
+from support.family_table import FAMILIES, Added, Family
+from support.family_vocabs import write_directory, write_family_gguf, write_tekken
 from support.llamacpp_vocab import LlamaVocabulary, llama_vocabularies
 from support.sentencepiece_files import write_sentencepiece
 from support.text_samples import samples
