@@ -24,6 +24,7 @@ from halogend.api.admin import admin_app
 from halogend.api.app import inference_app
 from halogend.api.listeners import Applications, Listeners
 from halogend.api.services import Services
+from halogend.control.acceptance import Source
 from halogend.control.cores import Cores
 from halogend.control.generation import Generation
 from halogend.control.history import History
@@ -35,7 +36,7 @@ from halogend.control.notify import Notifier
 from halogend.control.planning import Given
 from halogend.control.process import Host
 from halogend.control.receipts import Outcome, Receipt
-from halogend.control.reconciler import Reconciler, Source
+from halogend.control.reconciler import Reconciler
 from halogend.control.router import Router
 from halogend.control.source import Content, FileSource, StatedSource
 from halogend.control.standing import standing

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -19,10 +19,10 @@ from halogend.config.canonical import canonical
 from halogend.config.codes import Code
 from halogend.config.facts import FileFact
 from halogend.config.fit import file_problems
-from halogend.config.parse import parse
 from halogend.config.places import Places
 from halogend.config.problems import Problem
-from halogend.config.schema import Document, ServerConfig
+from halogend.config.schema import ServerConfig
+from halogend.control.acceptance import Accepted, Sockets, Source, outcome_of
 from halogend.control.access import Access, changes, look
 from halogend.control.aside import aside
 from halogend.control.forecast import Forecast, fitted, forecast
@@ -36,47 +36,12 @@ from halogend.control.planning import LOOK_LIMIT_S, Draft, Given, draft
 from halogend.control.present import drains, presence
 from halogend.control.receipts import Milestone, ModelAction, ModelRecord, Outcome, Receipt, Receipts
 from halogend.control.records import Records
-from halogend.control.source import Content, Parse, SourceError
+from halogend.control.source import Content, SourceError
 from halogend.control.target import Target
 from halogend.control.tending import tend
 from halogend.control.unit import Change, Unit
 
 _log = structlog.get_logger()
-
-
-class Sockets(Protocol):
-    """The listeners, as a change sees them. `prepare` binds what is new, `commit` listens there and
-    leaves the old; either may refuse, and then everything is as it was."""
-
-    async def prepare(self, server: ServerConfig, access: Access) -> Problem | None: ...
-
-    async def commit(self) -> Problem | None: ...
-
-    async def discard(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where documents come from. `read` raises SourceError and counts as seen by a watch, `peek` does
-    not (None: there is none); `environ` is what `${NAME}` means; `parse` knows the places in what was read."""
-
-    file: str
-    environ: Mapping[str, str]
-    read: Callable[[], Content]
-    parse: Parse = parse
-    peek: Callable[[], Content] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The document whose targets are set, by which receipt. `number` counts them: an older one may end
-    later. `is_sources`: it is what the source held, not one that was kept or handed in."""
-
-    document: Document
-    revision: str
-    number: int
-    receipt: str = ""
-    is_sources: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +357,7 @@ class Reconciler:
         """Called whenever a model's record moved on."""
         records = list(receipt.models.values())
         if receipt.outcome is None and all(record.outcome is not None for record in records):
-            receipt.outcome = _outcome(receipt, records)
+            receipt.outcome = outcome_of(receipt, records)
             self.records.serves(receipt)
             accepted = self._open.pop(receipt.id)
             is_newer = self.active is None or accepted.number > self.active.number
@@ -401,18 +366,6 @@ class Reconciler:
                 self.records.became_active(accepted.document, accepted.revision, accepted.receipt)
         if receipt.outcome is not None and all(record.is_closed for record in records):
             self.records.closed(receipt)
-
-
-def _outcome(receipt: Receipt, records: list[ModelRecord]) -> Outcome:
-    outcomes = {record.outcome for record in records} - {Outcome.UNCHANGED}
-    if not outcomes:
-        return Outcome.APPLIED if receipt.server_changes else Outcome.UNCHANGED
-    if len(outcomes) == 1:
-        (only,) = outcomes
-        return only or Outcome.FAILED
-    if Outcome.FAILED not in outcomes:
-        return Outcome.SUPERSEDED
-    return Outcome.PARTIALLY_APPLIED if Outcome.APPLIED in outcomes else Outcome.FAILED
 
 
 def _record(plan: ModelPlan) -> ModelRecord:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from halogend.control.acceptance import Accepted
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.receipts import Outcome
-from halogend.control.reconciler import Accepted, Reconciler
+from halogend.control.reconciler import Reconciler
 from halogend.control.unit import Unit
 
 _UNSETTLED = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED)

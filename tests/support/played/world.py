@@ -21,6 +21,7 @@ from support.played.stage import PATIENCE_S, Stage
 from halogend.config.facts import DeviceFacts
 from halogend.config.problems import Problem
 from halogend.config.schema import ServerConfig
+from halogend.control.acceptance import Source
 from halogend.control.access import Access
 from halogend.control.answer import Answer
 from halogend.control.cores import Cores
@@ -30,7 +31,7 @@ from halogend.control.ledger import Ledger
 from halogend.control.machine import Machine
 from halogend.control.process import Host
 from halogend.control.receipts import Milestone, Receipt
-from halogend.control.reconciler import Reconciler, Source
+from halogend.control.reconciler import Reconciler
 from halogend.control.requests import InferenceRequest, RequestError
 from halogend.control.router import Router
 from halogend.control.source import Content, SourceError

@@ -1,0 +1,62 @@
+"""What accepting a document needs and leaves: where documents come from, the listeners, what was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from halogend.config.parse import parse
+from halogend.config.problems import Problem
+from halogend.config.schema import Document, ServerConfig
+from halogend.control.access import Access
+from halogend.control.receipts import ModelRecord, Outcome, Receipt
+from halogend.control.source import Content, Parse
+
+
+class Sockets(Protocol):
+    """The listeners, as a change sees them. `prepare` binds what is new, `commit` listens there and
+    leaves the old; either may refuse, and then everything is as it was."""
+
+    async def prepare(self, server: ServerConfig, access: Access) -> Problem | None: ...
+
+    async def commit(self) -> Problem | None: ...
+
+    async def discard(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where documents come from. `read` raises SourceError and counts as seen by a watch, `peek` does
+    not (None: there is none); `environ` is what `${NAME}` means; `parse` knows the places in what was read."""
+
+    file: str
+    environ: Mapping[str, str]
+    read: Callable[[], Content]
+    parse: Parse = parse
+    peek: Callable[[], Content] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The document whose targets are set, by which receipt. `number` counts them: an older one may end
+    later. `is_sources`: it is what the source held, not one that was kept or handed in."""
+
+    document: Document
+    revision: str
+    number: int
+    receipt: str = ""
+    is_sources: bool = True
+
+
+def outcome_of(receipt: Receipt, records: list[ModelRecord]) -> Outcome:
+    """Of the whole change, when each model has one."""
+    outcomes = {record.outcome for record in records} - {Outcome.UNCHANGED}
+    if not outcomes:
+        return Outcome.APPLIED if receipt.server_changes else Outcome.UNCHANGED
+    if len(outcomes) == 1:
+        (only,) = outcomes
+        return only or Outcome.FAILED
+    if Outcome.FAILED not in outcomes:
+        return Outcome.SUPERSEDED
+    return Outcome.PARTIALLY_APPLIED if Outcome.APPLIED in outcomes else Outcome.FAILED
