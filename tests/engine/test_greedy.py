@@ -74,10 +74,10 @@ def test_any_chunk_size(case: Case, engine: Loaded, chunk: int) -> None:
 
 
 def test_preempted_and_recomputed(case: Case, engine: Loaded) -> None:
-    """A pool that holds two or three of them at their longest makes the others give way."""
+    """A pool that holds little more than one of them at its longest makes the others give way."""
     longest = engine.layout.blocks_for_request(max(map(len, case.prompts)) + NEW_TOKENS - 1, 24)
-    outcome = generate_greedy(engine, case.prompts, NEW_TOKENS, blocks=1 + longest * 5 // 2, chunk=24)
-    assert outcome.preemptions > 0
+    outcome = generate_greedy(engine, case.prompts, NEW_TOKENS, blocks=1 + longest * 5 // 4, chunk=24)
+    assert outcome.preemptions >= 3
     assert outcome.tokens == case.expected
 
 
