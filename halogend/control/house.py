@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from halogend.control.cores import Cores
+from halogend.control.events import Events
 from halogend.control.generation import Generation, GenerationSpec
 from halogend.control.health import SPEAKING_S
 from halogend.control.ledger import Holding, Ledger
@@ -30,6 +31,7 @@ class House:
     cores: Cores
     host: Host
     metrics: Metrics
+    events: Events = field(default_factory=Events)
     units: dict[str, Unit] = field(default_factory=dict)
     loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     clock: Callable[[], float] = time.time
@@ -86,9 +88,11 @@ class House:
             self._show_memory(holding.device)
         self.metrics.engine_up(generation.model, generation.number, up=False)
         self.metrics.forget_generation(generation.model, generation.number)
+        self.events.publish("generation", model=generation.model, generation=generation.number, state="gone")
 
     def state(self, generation: Generation, state: str) -> None:
         self.metrics.generation_state(generation.model, generation.number, state)
+        self.events.publish("generation", model=generation.model, generation=generation.number, state=state)
 
     @asynccontextmanager
     async def step(self, record: ModelRecord | None, name: str) -> AsyncIterator[StepRecord]:
@@ -97,6 +101,7 @@ class House:
         began = time.monotonic()
         if record is not None:
             record.steps.append(step)
+            self._publish_step(record, step, "began")
         try:
             yield step
         except BaseException as error:
@@ -105,6 +110,13 @@ class House:
         finally:
             step.seconds = round(time.monotonic() - began, 3)
             self.metrics.reload_phase(name, step.seconds)
+            if record is not None:
+                self._publish_step(record, step, "ended")
+
+    def _publish_step(self, record: ModelRecord, step: StepRecord, phase: str) -> None:
+        ended = {"seconds": step.seconds, "error": step.error, **step.detail}
+        of = {"receipt": record.receipt, "model": record.model, "name": step.name, "phase": phase}
+        self.events.publish("step", **of, **(ended if phase == "ended" else {}))
 
     def _stats(self, generation: Generation, stats: EngineStats) -> None:
         self.metrics.engine_stats(generation.model, generation.number, stats)

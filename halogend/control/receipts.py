@@ -16,6 +16,8 @@ from typing import Any
 
 from halogend.config.problems import Problem
 
+_BRIEF_PROBLEMS = 5
+
 
 class Milestone(enum.IntEnum):
     """What a caller may wait for, in order."""
@@ -56,7 +58,7 @@ class StepRecord:
 @dataclass
 class ModelRecord:
     """`outcome` stays None until the model's new state serves or was given up. `load` is what a load was
-    expected to read, hold and take."""
+    expected to read, hold and take, `receipt` the id of the one it stands in."""
 
     model: str
     action: ModelAction
@@ -66,6 +68,7 @@ class ModelRecord:
     outcome: Outcome | None = None
     error: str | None = None
     is_closed: bool = False
+    receipt: str = ""
 
 
 @dataclass
@@ -104,6 +107,24 @@ class Receipt:
         """Nothing more will come of it: nobody waits for a milestone that was never reached."""
         for event in self._reached.values():
             event.set()
+
+    def brief(self) -> dict[str, Any]:
+        """JSON-ready: what a line about it needs; `problems` are the first few of `problem_count`."""
+        changed = [each for each in self.models.values() if each.action is not ModelAction.KEEP]
+        return {
+            "receipt": self.id,
+            "outcome": self.outcome,
+            "trigger": self.trigger,
+            "actor": self.actor,
+            "source": self.source,
+            "revision": None if self.revision is None else self.revision[:12],
+            "problem_count": len(self.problems),
+            "problems": [problem.view() for problem in self.problems[:_BRIEF_PROBLEMS]],
+            "models": [
+                {"model": each.model, "action": each.action, "outcome": each.outcome, "error": each.error}
+                for each in changed
+            ],
+        }
 
     def view(self) -> dict[str, Any]:
         """JSON-ready; the shape that HTTP, the command line and the log share."""

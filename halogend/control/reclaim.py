@@ -6,10 +6,11 @@ import asyncio
 
 import structlog
 
+from halogend.control.drain import Drain
 from halogend.control.generation import Generation
 from halogend.control.house import House, ledger_name
 from halogend.control.receipts import ModelRecord
-from halogend.control.unit import Unit
+from halogend.control.unit import Unit, first_of
 
 _log = structlog.get_logger()
 _DRAIN_LEAST_S, _DRAIN_MOST_S, _DRAIN_FACTOR = 30.0, 900.0, 1.5
@@ -24,6 +25,7 @@ async def reclaim(unit: Unit, old: Generation, house: House, record: ModelRecord
         await _end(old, house, record)
     finally:
         unit.draining.remove(old)
+        unit.drains.pop(old, None)
     house.router.forget_old_names(unit.name)
     house.tell_of_room()
     _log.info("generation_reclaimed", model=unit.name, generation=old.number, returned_bytes=old.measured_bytes)
@@ -33,16 +35,19 @@ async def _drain(unit: Unit, old: Generation, house: House, record: ModelRecord 
     house.state(old, "draining")
     async with house.step(record, "drain") as step:
         step.detail.update(generation=old.number, limit_s=limit_s)
+        drain = unit.drains[old] = Drain(limit_s)
+        why = "drain was ended by an operator"
         try:
             async with asyncio.timeout(limit_s):
-                await old.drained()
+                await first_of(old.drained(), drain.hurried())
         except TimeoutError:
-            left = list(old.leases)
-            step.detail.update(ended=len(left))
-            what = "replaced" if unit.is_wanted else "removed"
-            message = f"{unit.name} was {what}, and its drain_timeout_s of {limit_s:g} s is over"
-            for lease in left:
-                lease.end("draining", message)
+            why = f"drain_timeout_s of {limit_s:g} s is over"
+        left = list(old.leases)
+        if left:
+            step.detail.update(ended=len(left), **({"by": drain.by} if drain.by else {}))
+        what = "replaced" if unit.is_wanted else "removed"
+        for lease in left:
+            lease.end("draining", f"{unit.name} was {what}, and its {why}")
 
 
 async def _end(old: Generation, house: House, record: ModelRecord | None) -> None:

@@ -34,7 +34,7 @@ from halogend.control.plan import ModelPlan, Plan, make_plan
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
 from halogend.control.planning import LOOK_LIMIT_S, Draft, Given, draft
 from halogend.control.present import drains, presence
-from halogend.control.receipts import Milestone, ModelAction, ModelRecord, Outcome, Receipt, Receipts
+from halogend.control.receipts import ModelAction, ModelRecord, Outcome, Receipt, Receipts
 from halogend.control.records import Records
 from halogend.control.source import Content, SourceError
 from halogend.control.target import Target
@@ -310,9 +310,9 @@ class Reconciler:
     def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan) -> None:
         self.accepted = self._open[receipt.id] = accepted
         self.house.router.all_must_serve = accepted.document.server.ready == "all"
-        receipt.reach(Milestone.ACCEPTED, self.house.clock())
         receipt.server_changes = plan.server_changes
-        receipt.models = {each.model: _record(each) for each in plan.models}
+        receipt.models = {each.model: _record(each, receipt) for each in plan.models}
+        self.records.accepted(receipt)
         for each in plan.models:
             if each.action is ModelAction.KEEP:
                 self._keep(receipt, each.model)
@@ -368,5 +368,6 @@ class Reconciler:
             self.records.closed(receipt)
 
 
-def _record(plan: ModelPlan) -> ModelRecord:
-    return ModelRecord(plan.model, plan.action, plan.changes, None if plan.load is None else plan.load.view())
+def _record(plan: ModelPlan, receipt: Receipt) -> ModelRecord:
+    load = None if plan.load is None else plan.load.view()
+    return ModelRecord(plan.model, plan.action, plan.changes, load, receipt=receipt.id)

@@ -28,11 +28,18 @@ class Records:
         )
         self._clock = house.clock
         self._metrics = house.metrics
+        self._events = house.events
 
     def open(self, trigger: str, actor: str, source: str) -> Receipt:
         receipt = self.receipts.open(trigger, actor, source)
         self.history.keep(receipt)
+        self._publish(receipt, "opened")
         return receipt
+
+    def accepted(self, receipt: Receipt) -> None:
+        """Its targets are set."""
+        receipt.reach(Milestone.ACCEPTED, self._clock())
+        self._publish(receipt, "accepted")
 
     def put_off(self, receipt: Receipt, hold: Hold) -> None:
         """Nothing is read: what the source holds by the time changes are free again counts."""
@@ -54,18 +61,23 @@ class Records:
         """Its outcome is set: every model serves as it asks, or was given up."""
         receipt.reach(Milestone.SERVING, self._clock())
         self.history.keep(receipt)
+        self._publish(receipt, "serving")
         self._tell(receipt)
 
     def closed(self, receipt: Receipt) -> None:
         """Nothing of it is left to do."""
         receipt.reach(Milestone.CLOSED, self._clock())
         self.history.keep(receipt)
+        self._publish(receipt, "closed")
 
     def became_active(self, document: Document, revision: str, receipt: str) -> None:
         self._metrics.active_revision(revision[:12])
         newest = self.history.active[-1:]
         if not newest or newest[0].revision != revision:
             self.history.became_active(Kept(revision=revision, receipt=receipt, at=self._clock()), canonical(document))
+
+    def _publish(self, receipt: Receipt, phase: str) -> None:
+        self._events.publish("receipt", phase=phase, **receipt.brief())
 
     def _tell(self, receipt: Receipt) -> None:
         successful = receipt.outcome in (Outcome.APPLIED, Outcome.UNCHANGED)

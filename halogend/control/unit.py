@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from halogend.control.drain import Drain
 from halogend.control.generation import Generation
 from halogend.control.receipts import ModelRecord, Outcome
 from halogend.control.target import Target
@@ -62,7 +63,8 @@ class Change:
 class Unit:
     """`active` is what serves, or served last; `goal` what it will be when all is done.
 
-    `trouble` says why nothing serves although it should, `degraded` what is wrong with what does.
+    `drains` holds the time limits of
+    those in `draining`. `trouble` says why nothing serves although it should, `degraded` what is wrong with what does.
     A removed model's unit stays until its memory came back; added again, it goes on counting.
     """
 
@@ -72,6 +74,7 @@ class Unit:
         self.serving: Generation | None = None
         self.loading: Generation | None = None
         self.draining: list[Generation] = []
+        self.drains: dict[Generation, Drain] = {}
         self.reclaims: set[asyncio.Task[None]] = set()
         self.trouble: str | None = None
         self.degraded: str | None = None
