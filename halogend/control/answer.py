@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from halogend.control.client import ENGINE_DIED, Order, failed
-from halogend.control.generation import Generation
+from halogend.control.replica import Replica
 from halogend.control.requests import InferenceRequest, RequestError
 from halogend.wire.messages import Accepted, Delta, Finished, TextEvent
 
@@ -20,7 +20,7 @@ Redispatch = Callable[["Answer"], Awaitable[None]]
 
 
 class Answer:
-    """Single writer: the router, and the event callback of the current generation.
+    """Single writer: the router, and the event callback of the current replica.
 
     `events` yields at most one Accepted, then Deltas, then exactly one Finished. `close` may be
     called at any time and frees the engine's memory within a step.
@@ -34,8 +34,8 @@ class Answer:
         self.began = time.monotonic()
         self.deaths = 0
         self.has_token = False
-        self.holder: Generation | None = None
-        self.failed_on: Generation | None = None
+        self.holder: Replica | None = None
+        self.failed_on: Replica | None = None
         self._redispatch = redispatch
         self._id = 0
         self._epoch = 0
@@ -43,16 +43,16 @@ class Answer:
         self._arrived = asyncio.Event()
         self._closed = False
 
-    def lease(self, generation: Generation, order: Order) -> None:
-        """Takes a hold on `generation`, giving up the one before; what came from there is void."""
+    def lease(self, replica: Replica, order: Order) -> None:
+        """Takes a hold on `replica`, giving up the one before; what came from there is void."""
         self._abort()
         self._epoch += 1
         epoch = self._epoch
         self._events.clear()
         self._arrived.clear()
-        self.holder, self.generation = generation, generation.number
-        generation.leases.add(self)
-        self._id = generation.client.submit(order, lambda event: self._take(epoch, event))
+        self.holder, self.generation = replica, replica.generation
+        replica.leases.add(self)
+        self._id = replica.client.submit(order, lambda event: self._take(epoch, event))
 
     def end(self, code: str, message: str) -> None:
         """An honest end from our side: the generation goes away before the answer is complete."""

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import structlog
 
-from halogend.control.generation import Generation, UpdateError
+from halogend.control.generation import Generation
 from halogend.control.house import House, ledger_name
 from halogend.control.load import Superseded, load, present_fingerprint, unless_superseded
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import drain_limit_s, reclaim
+from halogend.control.replica import UpdateError
 from halogend.control.startup import StartError
 from halogend.control.target import Target, with_pool
 from halogend.control.unit import Change, Unit, first_of

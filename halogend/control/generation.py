@@ -1,97 +1,33 @@
-"""One loaded instance of a model's spec: a text process, an engine process and their sockets.
+"""One loaded instance of a model's spec: one replica or several, which serve side by side.
 
-A generation shares nothing with another and gives its memory back by exiting. It is started once
-and stopped once; what happens between is told by `died`.
+A generation is started once and stopped once; what happens between is told by `died`. Whoever routes,
+drains or changes it need not know how many replicas there are.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import enum
-import itertools
-import socket
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
-from halogend.config.codes import Code
-from halogend.control.client import Client
-from halogend.control.health import Pulse, verdict
-from halogend.control.process import Host, ending, reap
-from halogend.control.startup import Ready, Startup
-from halogend.control.worker import Worker
-from halogend.wire.messages import (
-    WIRE_VERSION,
-    AnyMessage,
-    Commit,
-    Discard,
-    EngineReady,
-    EngineSpec,
-    EngineStats,
-    Hello,
-    PrepareEngine,
-    PrepareText,
-    SetThreads,
-    StartEngine,
-    StartFailed,
-    StartText,
-    Stop,
-    TextReady,
-    TextSpec,
-)
-from halogend.wire.process import EXIT_PEER_LOST
-
-_STOP_GRACE_S = 5.0
-_PREPARE_LIMIT_S = 30.0
-_WATCH_EVERY_S = 1.0
-_MEASURE_EVERY = 10
-_TEXT, _ENGINE = "text", "engine"
-_FOLLOWS = (0, EXIT_PEER_LOST)  # how a process ends because the other one did
-_PEER_GRACE_S = 0.5
-
-
-class UpdateError(Exception):
-    """A worker refused a live change; nothing was changed anywhere."""
-
-
-class State(enum.StrEnum):
-    STARTING = "starting"
-    READY = "ready"
-    STOPPED = "stopped"
-    DEAD = "dead"
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationSpec:
-    """Frozen before the processes start."""
-
-    model: str
-    text: TextSpec
-    engine: EngineSpec
-    progress_timeout_s: float
-    warmup_prompt: str
-
-
-class Lease(Protocol):
-    """A request's hold on a generation, as the generation sees it."""
-
-    has_token: bool
-
-    def end(self, code: str, message: str) -> None: ...
-
+from halogend.control.health import Pulse
+from halogend.control.process import Host
+from halogend.control.replica import Company, Lease, Replica, ReplicaSpec, UpdateError
+from halogend.control.startup import Ready
+from halogend.wire.messages import EngineLimits, EngineStats, PrepareEngine, PrepareText
 
 OthersSpeak = Callable[["Generation"], bool]
 OnStats = Callable[["Generation", EngineStats], None]
+T = TypeVar("T")
 
 
 class Generation:
-    """`died` is set when a started generation ends without `stop`; `reason` then says how."""
+    """`died` is set when the last replica of a started generation ends without `stop`; `reason` then
+    says how."""
 
     def __init__(
         self,
-        spec: GenerationSpec,
+        spec: ReplicaSpec,
         number: int,
         host: Host,
         on_stats: OnStats,
@@ -99,23 +35,13 @@ class Generation:
     ) -> None:
         self.spec = spec
         self.number = number
-        self.state = State.STARTING
         self.died = asyncio.Event()
         self.reason = ""
-        self.stats: EngineStats | None = None
-        self.client = Client(f"{spec.model} generation {number}")
-        self.engine_limits = spec.engine.limits
-        self.measured_bytes = 0
-        self.leases: set[Lease] = set()
-        self._idle = asyncio.Event()
-        self._host = host
         self._on_stats = on_stats
         self._others_speak = others_speak
-        self._workers: dict[str, Worker] = {}
-        self._startup = Startup(spec.model)
+        company = Company(self._take_stats, self._bury, self._speak_beside)
+        self.replicas = [Replica(spec, number, 0, host, company)]
         self._next_update = 1
-        self._watcher: asyncio.Task[None] | None = None
-        self._exits: list[asyncio.Task[None]] = []
 
     @property
     def model(self) -> str:
@@ -123,205 +49,133 @@ class Generation:
 
     @property
     def ready(self) -> Ready:
-        return self._startup.ready.result()
+        return self.replicas[0].ready
 
     @property
     def is_alive(self) -> bool:
-        return self.state is State.READY and not self.client.is_closed
+        """Can any replica take a request?"""
+        return any(replica.is_alive for replica in self.replicas)
 
     @property
     def has_chat_template(self) -> bool:
-        return self.ready.text.has_chat_template
+        return self.replicas[0].has_chat_template
+
+    @property
+    def engine_limits(self) -> EngineLimits:
+        return self.replicas[0].engine_limits
+
+    @property
+    def stats(self) -> EngineStats | None:
+        return self.replicas[0].stats
+
+    @property
+    def measured_bytes(self) -> int:
+        """What all processes took, when `measure` was last called."""
+        return sum(replica.measured_bytes for replica in self.replicas)
 
     @property
     def kernels(self) -> dict[str, str]:
         """Operator to implementation; empty until it is loaded."""
-        return self._startup.kernels
+        return self.replicas[0].kernels
 
     @property
     def pids(self) -> dict[str, int]:
-        return {role: worker.child.pid for role, worker in self._workers.items()}
+        """By role; `engine/1` is the engine of the second replica."""
+        return self._by_role(lambda replica: replica.pids)
 
     @property
     def stderr_tail(self) -> str:
-        return "\n".join(worker.child.stderr_tail for worker in self._workers.values() if worker.child.stderr_tail)
+        return "\n".join(tail for replica in self.replicas if (tail := replica.stderr_tail))
 
     def pulses(self) -> dict[str, Pulse]:
-        return {role: worker.pulse for role, worker in self._workers.items()}
+        """By role, as `pids`."""
+        return self._by_role(lambda replica: replica.pulses())
 
     async def measure(self) -> None:
-        """Takes the processes' proportional share of memory into `measured_bytes`. Reading it takes
-        the kernel milliseconds a GiB, so it is done in a thread."""
-        children = [worker.child for worker in self._workers.values()]
-        found = await asyncio.to_thread(lambda: sum(child.pss_bytes() for child in children))
-        self.measured_bytes = found or self.measured_bytes
+        """Takes what the processes hold into `measured_bytes`."""
+        await asyncio.gather(*(replica.measure() for replica in self.replicas))
 
     # --- start ------------------------------------------------------------------------------
 
     async def start(self) -> Ready:
-        """Processes, load, pool, warm-up, and one real token through the whole path.
-
-        Raises StartError (from `startup`); the processes are gone by then. Cancelling undoes it as well.
-        """
-        try:
-            try:
-                await self._launch()
-            except OSError as error:
-                raise self._startup.error(Code.START_FAILED, f"its processes could not be started: {error}") from error
-            self._watcher = asyncio.create_task(self._watch())
-            ready = await asyncio.shield(self._startup.ready)
-            await self._startup.first_token(self.client, self.spec.warmup_prompt, self.spec.progress_timeout_s)
-            self.check_alive()
-        except BaseException:
-            await self.stop()
-            raise
-        self.state = State.READY
-        return ready
-
-    async def _launch(self) -> None:
-        text_data, daemon_data = socket.socketpair()
-        text_engine, engine_data = socket.socketpair()
-        with text_data, text_engine, engine_data:  # the children's; our copies are closed in any case
-            await self.client.connect(daemon_data)
-            text = await self._spawn(_TEXT, {"data": text_data, "engine": text_engine}, threads=1)
-            text.tell(StartText(spec=self.spec.text))
-            engine = await self._spawn(_ENGINE, {"data": engine_data}, threads=self.spec.engine.threads)
-            engine.tell(StartEngine(spec=self.spec.engine))
+        """Until every replica could serve. Raises StartError; the processes are gone by then. Cancelling
+        undoes it as well."""
+        return await self.replicas[0].start()
 
     def check_alive(self) -> None:
         """Raises StartError when a process has gone since it was ready."""
-        self._startup.check_alive({role: worker.child.exited for role, worker in self._workers.items()})
-
-    async def _spawn(self, role: str, sockets: dict[str, socket.socket], threads: int) -> Worker:
-        environ = self._host.child_environ(threads)
-        worker = await Worker.start(self._host, role, sockets, environ, self._receive)
-        self._workers[role] = worker
-        self._exits.append(asyncio.create_task(self._await_exit(worker)))
-        return worker
+        for replica in self.replicas:
+            replica.check_alive()
 
     # --- live changes -------------------------------------------------------------------------
 
     async def prepare(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
         """All workers check and hold the change. Raises UpdateError; then nothing is held."""
-        wanted = [(role, message) for role, message in ((_TEXT, text), (_ENGINE, engine)) if message is not None]
-        try:
-            async with asyncio.timeout(_PREPARE_LIMIT_S):
-                answers = await asyncio.gather(*(self._workers[role].ask(message) for role, message in wanted))
-        except (TimeoutError, ConnectionError) as error:
+        prepared = (replica.prepare(text, engine) for replica in self.replicas)
+        failures = [each for each in await asyncio.gather(*prepared, return_exceptions=True) if each is not None]
+        if failures:
             self.discard(text, engine)
-            raise UpdateError("a worker did not answer the live change in time") from error
-        refused = next((answer.failure for answer in answers if answer.failure is not None), None)
-        if refused is not None:
-            self.discard(text, engine)
-            raise UpdateError(refused.message)
+            raise next((each for each in failures if not isinstance(each, UpdateError)), failures[0])
 
     def commit(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
         """Takes effect between two steps. A worker that died meanwhile is the supervisor's case."""
-        self._tell(_TEXT, text and Commit(update=text.update))
-        self._tell(_ENGINE, engine and Commit(update=engine.update))
-        if engine is not None:
-            self.engine_limits = engine.limits
+        for replica in self.replicas:
+            replica.commit(text, engine)
 
     def discard(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
-        self._tell(_TEXT, text and Discard(update=text.update))
-        self._tell(_ENGINE, engine and Discard(update=engine.update))
+        for replica in self.replicas:
+            replica.discard(text, engine)
 
     def next_update(self) -> int:
         self._next_update += 1
         return self._next_update
 
     def set_threads(self, threads: int) -> None:
-        self._tell(_ENGINE, SetThreads(threads=threads))
-
-    def _tell(self, role: str, message: AnyMessage | None) -> None:
-        worker = self._workers.get(role)
-        if worker is not None:
-            worker.tell(message)
+        for replica in self.replicas:
+            replica.set_threads(threads)
 
     # --- leases -------------------------------------------------------------------------------
 
-    def release(self, lease: Lease) -> None:
-        self.leases.discard(lease)
-        if not self.leases:
-            self._idle.set()
+    def roomiest(self, besides: Replica | None = None) -> Replica | None:
+        """The replica that a request goes to: alive, with the fewest leases."""
+        alive = [replica for replica in self.replicas if replica.is_alive and replica is not besides]
+        return min(alive, key=lambda replica: len(replica.leases), default=None)
+
+    @property
+    def leases(self) -> frozenset[Lease]:
+        """Of every replica."""
+        return frozenset(lease for replica in self.replicas for lease in replica.leases)
 
     async def drained(self) -> None:
         """Returns when no request holds this generation any more."""
-        while self.leases:
-            self._idle.clear()
-            await self._idle.wait()
+        while busy := [replica for replica in self.replicas if replica.leases]:
+            await busy[0].drained()
 
     # --- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> dict[str, int]:
-        """Ends both processes and returns their exit statuses. Idempotent; cancelled, it kills them."""
-        if self.state is not State.DEAD:
-            self.state = State.STOPPED
-        if self._watcher is not None:
-            self._watcher.cancel()
-        try:
-            await self.measure()
-            for role in self._workers:
-                self._tell(role, Stop())
-            return {role: await reap(worker.child, _STOP_GRACE_S) for role, worker in self._workers.items()}
-        finally:
-            for worker in self._workers.values():
-                worker.child.kill()
-                worker.close()
-            self.client.close()
+        """Ends all processes and returns their exit statuses by role. Idempotent; cancelled, it kills them."""
+        statuses = await asyncio.gather(*(replica.stop() for replica in self.replicas))
+        return _numbered(statuses)
 
-    # --- what the workers say -------------------------------------------------------------------
+    # --- what the replicas say ------------------------------------------------------------------
 
-    def _receive(self, role: str, message: AnyMessage) -> None:
-        match message:
-            case EngineStats():
-                self.stats = message
-                self._on_stats(self, message)
-            case Hello() if message.version != WIRE_VERSION:
-                why = f"the {role} process speaks version {message.version}, not {WIRE_VERSION}"
-                self._startup.fail(Code.WIRE_VERSION, why)
-            case TextReady() | EngineReady():
-                self._startup.take(message)
-            case StartFailed():
-                self._startup.refuse(message.failure, self._workers[role].child.stderr_tail)
-            case _:
-                pass
+    def _take_stats(self, replica: Replica, stats: EngineStats) -> None:
+        self._on_stats(self, stats)
 
-    async def _await_exit(self, worker: Worker) -> None:
-        await worker.child.exited.wait()
-        if worker.child.status in _FOLLOWS:
-            await self._until_peer_exited(worker)
-        how = f"the {worker.role} process {ending(worker.child.status)}"
-        self._startup.fail(Code.START_FAILED, f"{how} while starting", self.stderr_tail)
-        if self.state is State.STARTING:
-            self.client.close()  # whoever waits for its first token hears of it
-        if self.state is State.READY:
-            self.state = State.DEAD
-            self.reason = self.reason or how
-            self.client.close()
-            for each in self._workers.values():
-                each.child.kill()
+    def _speak_beside(self, replica: Replica) -> bool:
+        return self._others_speak(self)
+
+    def _bury(self, replica: Replica) -> None:
+        if not self.is_alive:
+            self.reason = self.reason or replica.reason
             self.died.set()
 
-    async def _until_peer_exited(self, worker: Worker) -> None:
-        """Whoever went first is the reason, and is told first; both exits may be seen in any order."""
-        peers = [each for each in self._workers.values() if each is not worker]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PEER_GRACE_S):
-                for peer in peers:
-                    await peer.child.exited.wait()
+    def _by_role(self, of: Callable[[Replica], dict[str, T]]) -> dict[str, T]:
+        return _numbered(of(replica) for replica in self.replicas)
 
-    async def _watch(self) -> None:
-        due = time.monotonic()
-        for tick in itertools.count(1):
-            due += _WATCH_EVERY_S
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            now = time.monotonic()
-            late_s, due = now - due, now
-            if self.state is State.STARTING:
-                self._startup.judge(self.pulses(), now, self.spec.progress_timeout_s)
-            elif tick % _MEASURE_EVERY == 0:
-                await self.measure()
-            elif (wrong := verdict(self.pulses(), now, late_s, others_speak=self._others_speak(self))) is not None:
-                role, self.reason = wrong
-                self._workers[role].child.kill()
+
+def _numbered(parts: Iterable[dict[str, T]]) -> dict[str, T]:
+    return {
+        f"{role}/{index}" if index else role: value for index, part in enumerate(parts) for role, value in part.items()
+    }

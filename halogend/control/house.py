@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from halogend.control.cores import Cores
 from halogend.control.events import Events
-from halogend.control.generation import Generation, GenerationSpec
+from halogend.control.generation import Generation
 from halogend.control.health import SPEAKING_S
 from halogend.control.ledger import Holding, Ledger
 from halogend.control.process import Host
 from halogend.control.receipts import ModelRecord, StepRecord
+from halogend.control.replica import ReplicaSpec
 from halogend.control.router import Router
 from halogend.control.target import Target
 from halogend.control.unit import Unit
@@ -36,7 +37,7 @@ class House:
     loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     clock: Callable[[], float] = time.time
 
-    def make(self, spec: GenerationSpec, number: int) -> Generation:
+    def make(self, spec: ReplicaSpec, number: int) -> Generation:
         return Generation(spec, number, self.host, self._stats, self._others_speak)
 
     def _others_speak(self, generation: Generation) -> bool:

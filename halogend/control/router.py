@@ -17,6 +17,7 @@ from typing import Any
 from halogend.control.answer import Answer
 from halogend.control.client import Order
 from halogend.control.generation import Generation
+from halogend.control.replica import Replica
 from halogend.control.requests import InferenceRequest, RequestError, SamplingChoice, ServedModel
 from halogend.wire.messages import Limits, Sampling
 
@@ -59,10 +60,10 @@ class Route:
         """What can take a request now: a dead generation serves nobody, whoever has heard of it."""
         return None if self.serving is None or not self.serving.is_alive else self.serving
 
-    def for_lease(self, answer: Answer) -> Generation | None:
-        """Never the generation that has just failed this request."""
+    def for_lease(self, answer: Answer) -> Replica | None:
+        """The one with the most room; never the one that has just failed this request."""
         alive = self.alive()
-        return None if alive is answer.failed_on else alive
+        return None if alive is None else alive.roomiest(besides=answer.failed_on)
 
     def wake(self) -> None:
         self.changed.set()
@@ -104,10 +105,10 @@ class Router:
             await self._wait_for_serving(route, answer)
         if self._closing:
             raise RequestError("shutting_down", "the server is shutting down", retry_after_s=5)
-        serving = route.for_lease(answer)
-        if serving is None:
+        replica = route.for_lease(answer)
+        if replica is None:
             raise RequestError("not_serving", f"{route.name} is not serving: {route.gone}", retry_after_s=5)
-        self._lease(route, answer, serving)
+        self._lease(route, answer, replica)
 
     async def _wait_for_serving(self, route: Route, answer: Answer) -> None:
         if route.waiting >= route.settings.max_queue:
@@ -128,10 +129,10 @@ class Router:
         route.waiting += more
         self._on_waiting(route.name, route.waiting)
 
-    def _lease(self, route: Route, answer: Answer, generation: Generation) -> None:
+    def _lease(self, route: Route, answer: Answer, replica: Replica) -> None:
         request = answer.request
         sampling = _resolve(request.sampling, route.settings.sampling, answer.seed)
-        answer.lease(generation, Order(request.prompt, sampling, request.max_tokens, request.stop))
+        answer.lease(replica, Order(request.prompt, sampling, request.max_tokens, request.stop))
 
     def _pick(self, name: str) -> Route:
         """Two models that share an alias split its traffic by weight (smooth weighted round robin)."""
@@ -163,7 +164,8 @@ class Router:
         route.serving, route.settings, route.since, route.gone = generation, settings, self._clock(), None
         if old is not None:
             for answer in [each for each in old.leases if isinstance(each, Answer) and not each.has_token]:
-                self._lease(route, answer, generation)
+                if (replica := generation.roomiest()) is not None:
+                    self._lease(route, answer, replica)
         route.wake()
         return old
 

@@ -15,10 +15,10 @@ from halogend.config.fit import usable_bytes
 from halogend.config.placement import kv_ratios
 from halogend.config.schema import Document, ModelConfig
 from halogend.control.facts import Gathered, Inputs, Resolved
-from halogend.control.generation import GenerationSpec
 from halogend.control.ledger import Holding
 from halogend.control.load_plan import LoadPlan
 from halogend.control.machine import Machine
+from halogend.control.replica import ReplicaSpec
 from halogend.control.router import RouteSettings
 from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
 
@@ -32,7 +32,7 @@ class Target:
 
     config: ModelConfig
     inputs: Inputs
-    spec: GenerationSpec
+    spec: ReplicaSpec
     settings: RouteSettings
     holding: Holding
     floor_bytes: int
@@ -111,7 +111,7 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
     kv_bytes = max(floor, min(most, wanted))
     engine = _engine_spec(resolved, limits, kv_bytes, max(kv_bytes, room.reserve_bytes), machine.cores)
     text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
-    spec = GenerationSpec(
+    spec = ReplicaSpec(
         model=config.name,
         text=text,
         engine=engine,

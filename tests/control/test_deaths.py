@@ -8,8 +8,8 @@ import pytest
 from support.played.world import collect, document, failure_of, reached, until
 
 from halogend.control import recover
-from halogend.control.generation import UpdateError
 from halogend.control.receipts import Milestone
+from halogend.control.replica import UpdateError
 from halogend.wire.messages import PrepareEngine
 
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
@@ -267,7 +267,7 @@ async def test_a_process_that_is_gone_is_not_asked(serving):
     """Its socket is closed a moment before its exit is seen: nobody waits for an answer meanwhile."""
     world = await serving()
     serving_generation = world.unit("a").serving
-    for worker in serving_generation._workers.values():
+    for worker in serving_generation.replicas[0]._workers.values():
         worker.close()
     limits = serving_generation.engine_limits
     with pytest.raises(UpdateError):

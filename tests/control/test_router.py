@@ -51,7 +51,7 @@ async def serving():
 
     yield make
     for text, generation in made:
-        generation.client.close()
+        generation.replicas[0].client.close()
         await text.close()
 
 

@@ -16,7 +16,7 @@ from support.live import free_port
 from support.played.world import World, collect, document, failure_of, reached, until
 
 from halogend import daemon
-from halogend.control import generation, planning, recover
+from halogend.control import planning, recover, replica
 from halogend.control.receipts import Milestone
 from halogend.obs.exits import Exit
 
@@ -46,20 +46,20 @@ async def test_the_end_at_each_point_of_a_load(world, point):
 
 
 async def test_the_end_while_a_superseded_load_does_not_let_itself_be_stopped(serving, monkeypatch):
-    monkeypatch.setattr(generation, "_STOP_GRACE_S", 1000.0)
+    monkeypatch.setattr(replica, "_STOP_GRACE_S", 1000.0)
     world = await serving()
     load = world.stage.hold("load", role="engine", model="b")
     world.edit(document(world.model("a", "b")))
     (await load.reached()).say("deafen")
     await world.apply(world.model("a", "c"), until=Milestone.ACCEPTED)
     loading = world.house.units["a"].loading
-    await until(lambda: loading.state is generation.State.STOPPED, "the superseded load is being stopped")
+    await until(lambda: loading.replicas[0].state is replica.State.STOPPED, "the superseded load is being stopped")
     await until(lambda: len(world.children()) == 3, "its text process is gone, its engine is waited for")
     await _ends(world)
 
 
 async def test_a_generation_that_does_not_stop_is_killed_after_its_grace(serving, monkeypatch):
-    monkeypatch.setattr(generation, "_STOP_GRACE_S", 0.05)
+    monkeypatch.setattr(replica, "_STOP_GRACE_S", 0.05)
     world = await serving()
     load = world.stage.hold("load", role="engine", model="b")
     first = world.edit(document(world.model("a", "b")))

@@ -6,8 +6,9 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from halogend.control.generation import Generation, GenerationSpec, State
+from halogend.control.generation import Generation
 from halogend.control.process import Host
+from halogend.control.replica import ReplicaSpec, State
 from halogend.wire.channel import AsyncChannel
 from halogend.wire.messages import (
     Abort,
@@ -29,7 +30,7 @@ from halogend.wire.messages import (
 LIMITS = Limits(max_prompt_len=100, max_decode_len=100, max_model_len=100)
 
 
-def spec_of(model: str) -> GenerationSpec:
+def spec_of(model: str) -> ReplicaSpec:
     limits = EngineLimits(
         max_model_len=100,
         max_batch=4,
@@ -55,7 +56,7 @@ def spec_of(model: str) -> GenerationSpec:
         limits=limits,
     )
     text = TextSpec(path="m.gguf", load_format="auto", chat_template=None, limits=LIMITS)
-    return GenerationSpec(model, text, engine, progress_timeout_s=5.0, warmup_prompt="")
+    return ReplicaSpec(model, text, engine, progress_timeout_s=5.0, warmup_prompt="")
 
 
 class FakeText:
@@ -73,13 +74,14 @@ class FakeText:
         ours, theirs = socket.socketpair()
         self._channel = await AsyncChannel.open(theirs, self._take, lambda error: self.closed.set())
         made = Generation(spec_of(model), number, Host({}, None), lambda generation, stats: None)
-        await made.client.connect(ours)
+        (replica,) = made.replicas
+        await replica.client.connect(ours)
         engine = EngineReady(
             weights_bytes=1, pool_bytes=1, block_bytes=1, block_count=1, load_s=0.0, warmup_s=0.0, kernels={}
         )
-        made._startup.take(engine)
-        made._startup.take(TextReady(vocab_size=9, has_chat_template=False, load_s=0.0))
-        made.state = State.READY
+        replica._startup.take(engine)
+        replica._startup.take(TextReady(vocab_size=9, has_chat_template=False, load_s=0.0))
+        replica.state = State.READY
         return made
 
     def die(self) -> None:

@@ -1,0 +1,318 @@
+"""One complete copy of a model: a text process, an engine process and their sockets.
+
+A replica shares nothing with another and gives its memory back by exiting. It is started once and
+stopped once; what happens between is told by `on_death`. It knows nothing of routes or of other replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import itertools
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from halogend.config.codes import Code
+from halogend.control.client import Client
+from halogend.control.health import Pulse, verdict
+from halogend.control.process import Host, ending, reap
+from halogend.control.startup import Ready, Startup
+from halogend.control.worker import Worker
+from halogend.wire.messages import (
+    WIRE_VERSION,
+    AnyMessage,
+    Commit,
+    Discard,
+    EngineReady,
+    EngineSpec,
+    EngineStats,
+    Hello,
+    PrepareEngine,
+    PrepareText,
+    SetThreads,
+    StartEngine,
+    StartFailed,
+    StartText,
+    Stop,
+    TextReady,
+    TextSpec,
+)
+from halogend.wire.process import EXIT_PEER_LOST
+
+_STOP_GRACE_S = 5.0
+_PREPARE_LIMIT_S = 30.0
+_WATCH_EVERY_S = 1.0
+_MEASURE_EVERY = 10
+_TEXT, _ENGINE = "text", "engine"
+_FOLLOWS = (0, EXIT_PEER_LOST)  # how a process ends because the other one did
+_PEER_GRACE_S = 0.5
+
+
+class UpdateError(Exception):
+    """A worker refused a live change; nothing was changed anywhere."""
+
+
+class State(enum.StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    STOPPED = "stopped"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """Frozen before the processes start."""
+
+    model: str
+    text: TextSpec
+    engine: EngineSpec
+    progress_timeout_s: float
+    warmup_prompt: str
+
+
+class Lease(Protocol):
+    """A request's hold on a replica, as the replica sees it."""
+
+    has_token: bool
+
+    def end(self, code: str, message: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """Whom a replica tells. `others_speak`: has a worker that is not this replica's said something lately?"""
+
+    on_stats: Callable[[Replica, EngineStats], None]
+    on_death: Callable[[Replica], None]
+    others_speak: Callable[[Replica], bool]
+
+
+class Replica:
+    """`died` is set when a started replica ends without `stop`; `reason` then says how. `generation` is
+    the number of the one it belongs to, `index` its place there, from 0."""
+
+    def __init__(self, spec: ReplicaSpec, generation: int, index: int, host: Host, company: Company) -> None:
+        self.spec = spec
+        self.generation = generation
+        self.index = index
+        self.state = State.STARTING
+        self.died = asyncio.Event()
+        self.reason = ""
+        self.stats: EngineStats | None = None
+        self.client = Client(f"{spec.model} generation {generation}" + (f" replica {index + 1}" if index else ""))
+        self.engine_limits = spec.engine.limits
+        self.measured_bytes = 0
+        self.leases: set[Lease] = set()
+        self._idle = asyncio.Event()
+        self._host = host
+        self._company = company
+        self._workers: dict[str, Worker] = {}
+        self._startup = Startup(spec.model)
+        self._watcher: asyncio.Task[None] | None = None
+        self._exits: list[asyncio.Task[None]] = []
+
+    @property
+    def ready(self) -> Ready:
+        return self._startup.ready.result()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state is State.READY and not self.client.is_closed
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self.ready.text.has_chat_template
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """Operator to implementation; empty until it is loaded."""
+        return self._startup.kernels
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {role: worker.child.pid for role, worker in self._workers.items()}
+
+    @property
+    def stderr_tail(self) -> str:
+        return "\n".join(worker.child.stderr_tail for worker in self._workers.values() if worker.child.stderr_tail)
+
+    def pulses(self) -> dict[str, Pulse]:
+        return {role: worker.pulse for role, worker in self._workers.items()}
+
+    async def measure(self) -> None:
+        """Takes the processes' proportional share of memory into `measured_bytes`. Reading it takes
+        the kernel milliseconds a GiB, so it is done in a thread."""
+        children = [worker.child for worker in self._workers.values()]
+        found = await asyncio.to_thread(lambda: sum(child.pss_bytes() for child in children))
+        self.measured_bytes = found or self.measured_bytes
+
+    # --- start ------------------------------------------------------------------------------
+
+    async def start(self) -> Ready:
+        """Processes, load, pool, warm-up, and one real token through the whole path.
+
+        Raises StartError (from `startup`); the processes are gone by then. Cancelling undoes it as well.
+        """
+        try:
+            try:
+                await self._launch()
+            except OSError as error:
+                raise self._startup.error(Code.START_FAILED, f"its processes could not be started: {error}") from error
+            self._watcher = asyncio.create_task(self._watch())
+            ready = await asyncio.shield(self._startup.ready)
+            await self._startup.first_token(self.client, self.spec.warmup_prompt, self.spec.progress_timeout_s)
+            self.check_alive()
+        except BaseException:
+            await self.stop()
+            raise
+        self.state = State.READY
+        return ready
+
+    async def _launch(self) -> None:
+        text_data, daemon_data = socket.socketpair()
+        text_engine, engine_data = socket.socketpair()
+        with text_data, text_engine, engine_data:  # the children's; our copies are closed in any case
+            await self.client.connect(daemon_data)
+            text = await self._spawn(_TEXT, {"data": text_data, "engine": text_engine}, threads=1)
+            text.tell(StartText(spec=self.spec.text))
+            engine = await self._spawn(_ENGINE, {"data": engine_data}, threads=self.spec.engine.threads)
+            engine.tell(StartEngine(spec=self.spec.engine))
+
+    def check_alive(self) -> None:
+        """Raises StartError when a process has gone since it was ready."""
+        self._startup.check_alive({role: worker.child.exited for role, worker in self._workers.items()})
+
+    async def _spawn(self, role: str, sockets: dict[str, socket.socket], threads: int) -> Worker:
+        environ = self._host.child_environ(threads)
+        worker = await Worker.start(self._host, role, sockets, environ, self._receive)
+        self._workers[role] = worker
+        self._exits.append(asyncio.create_task(self._await_exit(worker)))
+        return worker
+
+    # --- live changes -------------------------------------------------------------------------
+
+    async def prepare(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
+        """Both workers check and hold the change. Raises UpdateError; `discard` it then."""
+        wanted = [(role, message) for role, message in ((_TEXT, text), (_ENGINE, engine)) if message is not None]
+        try:
+            async with asyncio.timeout(_PREPARE_LIMIT_S):
+                answers = await asyncio.gather(*(self._workers[role].ask(message) for role, message in wanted))
+        except (TimeoutError, ConnectionError) as error:
+            raise UpdateError("a worker did not answer the live change in time") from error
+        refused = next((answer.failure for answer in answers if answer.failure is not None), None)
+        if refused is not None:
+            raise UpdateError(refused.message)
+
+    def commit(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
+        """Takes effect between two steps. A worker that died meanwhile is the supervisor's case."""
+        self._tell(_TEXT, text and Commit(update=text.update))
+        self._tell(_ENGINE, engine and Commit(update=engine.update))
+        if engine is not None:
+            self.engine_limits = engine.limits
+
+    def discard(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
+        self._tell(_TEXT, text and Discard(update=text.update))
+        self._tell(_ENGINE, engine and Discard(update=engine.update))
+
+    def set_threads(self, threads: int) -> None:
+        self._tell(_ENGINE, SetThreads(threads=threads))
+
+    def _tell(self, role: str, message: AnyMessage | None) -> None:
+        worker = self._workers.get(role)
+        if worker is not None:
+            worker.tell(message)
+
+    # --- leases -------------------------------------------------------------------------------
+
+    def release(self, lease: Lease) -> None:
+        self.leases.discard(lease)
+        if not self.leases:
+            self._idle.set()
+
+    async def drained(self) -> None:
+        """Returns when no request holds this replica any more."""
+        while self.leases:
+            self._idle.clear()
+            await self._idle.wait()
+
+    # --- stop ---------------------------------------------------------------------------------
+
+    async def stop(self) -> dict[str, int]:
+        """Ends both processes and returns their exit statuses. Idempotent; cancelled, it kills them."""
+        if self.state is not State.DEAD:
+            self.state = State.STOPPED
+        if self._watcher is not None:
+            self._watcher.cancel()
+        try:
+            await self.measure()
+            for role in self._workers:
+                self._tell(role, Stop())
+            return {role: await reap(worker.child, _STOP_GRACE_S) for role, worker in self._workers.items()}
+        finally:
+            for worker in self._workers.values():
+                worker.child.kill()
+                worker.close()
+            self.client.close()
+
+    # --- what the workers say -------------------------------------------------------------------
+
+    def _receive(self, role: str, message: AnyMessage) -> None:
+        match message:
+            case EngineStats():
+                self.stats = message
+                self._company.on_stats(self, message)
+            case Hello() if message.version != WIRE_VERSION:
+                why = f"the {role} process speaks version {message.version}, not {WIRE_VERSION}"
+                self._startup.fail(Code.WIRE_VERSION, why)
+            case TextReady() | EngineReady():
+                self._startup.take(message)
+            case StartFailed():
+                self._startup.refuse(message.failure, self._workers[role].child.stderr_tail)
+            case _:
+                pass
+
+    async def _await_exit(self, worker: Worker) -> None:
+        await worker.child.exited.wait()
+        if worker.child.status in _FOLLOWS:
+            await self._until_peer_exited(worker)
+        how = f"the {worker.role} process {ending(worker.child.status)}"
+        self._startup.fail(Code.START_FAILED, f"{how} while starting", self.stderr_tail)
+        if self.state is State.STARTING:
+            self.client.close()  # whoever waits for its first token hears of it
+        if self.state is State.READY:
+            self.state = State.DEAD
+            self.reason = self.reason or how
+            self.client.close()
+            for each in self._workers.values():
+                each.child.kill()
+            self.died.set()
+            self._company.on_death(self)
+
+    async def _until_peer_exited(self, worker: Worker) -> None:
+        """Whoever went first is the reason, and is told first; both exits may be seen in any order."""
+        peers = [each for each in self._workers.values() if each is not worker]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PEER_GRACE_S):
+                for peer in peers:
+                    await peer.child.exited.wait()
+
+    async def _watch(self) -> None:
+        due = time.monotonic()
+        for tick in itertools.count(1):
+            due += _WATCH_EVERY_S
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            now = time.monotonic()
+            late_s, due = now - due, now
+            if self.state is State.STARTING:
+                self._startup.judge(self.pulses(), now, self.spec.progress_timeout_s)
+            elif tick % _MEASURE_EVERY == 0:
+                await self.measure()
+            elif (
+                wrong := verdict(self.pulses(), now, late_s, others_speak=self._company.others_speak(self))
+            ) is not None:
+                role, self.reason = wrong
+                self._workers[role].child.kill()
