@@ -11,15 +11,19 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from halogend.api.beside import covered, is_one_of, together
 from halogend.config.codes import Code
 
 BACKLOG = 2048
 _UNIX_PATH_BYTES = 107
 _UNIX_MODE = 0o660
+_PROC = Path("/proc")
 
 
 class ListenError(Exception):
@@ -69,43 +73,64 @@ def find(address: Address) -> Found:
     return tuple((family, where) for family, _, _, _, where in dict.fromkeys(found))
 
 
-def bind(address: Address, found: Found) -> list[socket.socket]:
-    """Sockets bound to what was found, one for each; they do not listen yet. None for a path: whoever sees
-    a socket there takes it for a daemon. Raises ListenError."""
-    return [] if isinstance(address, UnixAddress) else _bind_tcp(address, found)
+def bind(address: Address, found: Found, ours: Sequence[socket.socket] = ()) -> list[socket.socket]:
+    """Sockets for all that was found: duplicates of those of `ours` that it covers, which listen; bound ones for
+    the rest, which do not listen yet. None for a path: whoever sees a socket there takes it for a daemon. `ours`
+    are those that listen now and shall give way. Raises ListenError."""
+    return [] if isinstance(address, UnixAddress) else _bind_tcp(address, _stacks(found), ours)
 
 
-def listen(sockets: list[socket.socket], address: Address) -> list[socket.socket]:
+def listen(sockets: list[socket.socket], address: Address, ours: Sequence[socket.socket] = ()) -> list[socket.socket]:
     """The sockets that listen now: those of `bind`, or the one of a path. Raises ListenError, also when another
     program began to listen since `bind`."""
     if isinstance(address, UnixAddress):
         return [_listen_unix(address.path)]
-    for sock in sockets:
-        try:
-            sock.listen(BACKLOG)
-        except OSError as error:
-            raise _tcp_error(address, error) from error
+    try:
+        for sock in sockets:
+            if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                together(partial(sock.listen, BACKLOG), sock, _on_port(sock.getsockname()[1], ours), _PROC)
+    except OSError as error:
+        raise _tcp_error(address, error) from error
     return sockets
 
 
 # --- TCP ----------------------------------------------------------------------------------------
 
 
-def _bind_tcp(address: TcpAddress, found: Found) -> list[socket.socket]:
+def _stacks(found: Found) -> Found:
+    """`::` is both stacks: a socket for each, so that one of the two can change hands."""
+    both: list[tuple[int, tuple[Any, ...]]] = []
+    for family, where in found:
+        if family == socket.AF_INET6 and where[0] == "::":
+            both.append((socket.AF_INET, ("0.0.0.0", where[1])))  # noqa: S104  that is what was asked for
+        both.append((family, where))
+    return tuple(both)
+
+
+def _bind_tcp(address: TcpAddress, wanted: Found, ours: Sequence[socket.socket]) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
-        for family, where in found:
+        sockets += [sock.dup() for sock in covered(ours, wanted)]
+        for family, where in wanted:
+            if is_one_of((family, where), sockets):
+                continue
             sock = socket.socket(family, socket.SOCK_STREAM)
             sockets.append(sock)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # past connections in TIME_WAIT do not matter
             if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address.host != "::"))
-            sock.bind(where)
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            host, port, *more = where
+            port = port or sockets[0].getsockname()[1]  # one port for all
+            together(partial(sock.bind, (host, port, *more)), sock, _on_port(port, ours), _PROC)
     except OSError as error:
         for sock in sockets:
             sock.close()
         raise _tcp_error(address, error) from error
     return sockets
+
+
+def _on_port(port: int, sockets: Sequence[socket.socket]) -> list[socket.socket]:
+    return [sock for sock in sockets if sock.getsockname()[1] == port]
 
 
 def _tcp_error(address: Address, error: OSError) -> ListenError:

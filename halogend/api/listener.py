@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 
 from halogend.api.addresses import BACKLOG, Address, Found, ListenError, TcpAddress, UnixAddress, bind, find, listen
+from halogend.api.beside import inode
 from halogend.api.connection import Connection, ConnectionLimits, Connections
 from halogend.config.codes import Code
 
@@ -35,7 +37,11 @@ class Doors:
     """What accepts connections: one server for each socket. Closing them closes no connection."""
 
     servers: tuple[asyncio.Server, ...]
-    is_tls: bool
+    context: ssl.SSLContext | None
+
+    @property
+    def is_tls(self) -> bool:
+        return self.context is not None
 
     def pause(self) -> None:
         """Accepts nothing more; what waits stays in the kernel's queue, for whoever else accepts there."""
@@ -65,7 +71,10 @@ class Listener:
         self._address = address
         self._config = _config(app, limits)
         self._sockets: list[socket.socket] = []
-        self._doors = Doors((), is_tls=False)
+        self._giving_way: Sequence[socket.socket] = ()
+        self._is_lent = False
+        self._late: set[asyncio.Task[object]] = set()
+        self._doors = Doors((), None)
         self._file: tuple[int, int] | None = None  # device and inode of our unix socket
         self._quiet = asyncio.Event()
         self._connections = Connections(limits, self._note_lost)
@@ -91,18 +100,26 @@ class Listener:
         except OSError:
             return False
 
-    def bind(self, found: Found | None = None) -> None:
-        """Takes the address, which stands for `found`; None looks first, and blocks for that. Raises ListenError,
-        which names it and a remedy. A path is only looked at: the socket there is made by `serve`."""
-        self._sockets = bind(self._address, find(self._address) if found is None else found)
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """Its own; none before `bind`, nor after `stop_accepting`."""
+        return tuple(self._sockets)
+
+    def bind(self, found: Found | None = None, ours: Sequence[socket.socket] = ()) -> None:
+        """Takes the address, which stands for `found`; None looks first, and blocks for that. `ours` are sockets of
+        listeners that shall give way to this one, and may be in its way until then. Raises ListenError, which names
+        the address and a remedy. A path is only looked at: the socket there is made by `serve`."""
+        self._sockets = bind(self._address, find(self._address) if found is None else found, ours)
+        self._giving_way = ours
 
     def adopt(self, sockets: list[socket.socket]) -> None:
-        """Instead of `bind`: takes sockets that listen at its address already, and owns them from now on."""
-        self._sockets = sockets
+        """Instead of `bind`: takes duplicates of sockets that listen at its address already and go on to do so."""
+        self._sockets, self._is_lent = sockets, True
 
     async def serve(self, context: ssl.SSLContext | None = None) -> None:
         """Accepts connections from now on; returns at once. Raises ListenError."""
-        self._sockets = listen(self._sockets, self._address)
+        self._sockets = listen(self._sockets, self._address, self._giving_way)
+        self._giving_way = ()
         if isinstance(self._address, UnixAddress):
             self._file = _identity(self._address.path)
         self._doors = await self.open(context)
@@ -118,10 +135,10 @@ class Listener:
                 sock.setblocking(False)  # duplicates share the flag, and a duplicate takes it from here
                 servers.append(await self._accept(sock, context))
         except OSError as error:
-            Doors(tuple(servers), is_tls=False).close()
+            Doors(tuple(servers), None).close()
             reason = error.strerror or str(error)
             raise ListenError(Code.LISTENER_ADDRESS, f"{self._address}: cannot accept: {reason}") from error
-        return Doors(tuple(servers), is_tls=context is not None)
+        return Doors(tuple(servers), context)
 
     def take(self, doors: Doors) -> None:
         """New connections come through these doors only. Open ones go on; but when TLS came or went, no idle
@@ -147,23 +164,57 @@ class Listener:
             door.close()
             raise
 
-    def stop_accepting(self) -> None:
+    def stop_accepting(self, heirs: Collection[int] = ()) -> None:
         """No new connection; idle ones close, responses that run go on and close theirs, and what has just
-        come may still ask. Idempotent."""
-        self._doors.close()
+        come may still ask, also what waits in the kernel's queue: but the queue of a socket that somebody else has
+        too stays, for him. `heirs` are the inodes of such sockets. Idempotent."""
+        self._doors.pause()
+        leaving, self._sockets = self._sockets, []
+        if self._doors.servers:
+            asyncio.get_running_loop().call_soon(self._let_go, self._doors, leaving, frozenset(heirs))
+        else:
+            self._let_go(self._doors, leaving, frozenset())
         self._connections.is_ending = True
-        for sock in self._sockets:
-            sock.close()
-        self._sockets.clear()
         self._remove_file()
         for connection in self._all():
             connection.shutdown()
 
+    def _let_go(self, doors: Doors, leaving: list[socket.socket], heirs: frozenset[int]) -> None:
+        """A turn after the doors were paused. Between the last look into a queue and its end lies one call."""
+        for sock in leaving:
+            if doors.servers and not self._is_lent and inode(sock) not in heirs:
+                self._let_in_rest(sock, doors.context)
+        for server in doors.servers:
+            server.close()
+        for sock in leaving:
+            sock.close()
+
+    def _let_in_rest(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):  # the queue is empty, or descriptors are out
+            while True:
+                connection, _ = sock.accept()
+                connection.setblocking(False)
+                making = loop.connect_accepted_socket(
+                    lambda: Connection(self._config, self._connections),
+                    connection,
+                    ssl=context,
+                    ssl_handshake_timeout=None if context is None else _HANDSHAKE_S,
+                    ssl_shutdown_timeout=None if context is None else _GOODBYE_S,
+                )
+                task: asyncio.Task[object] = loop.create_task(making)
+                self._late.add(task)
+                task.add_done_callback(self._let_in)
+
+    def _let_in(self, task: asyncio.Task[object]) -> None:
+        self._late.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.info("connection_not_made", address=str(self._address), error=repr(task.exception()))
+
     async def until_asked(self) -> None:
         """After `stop_accepting`: returns when every connection that came before has asked, and its request
         is where it belongs, or when its time to do so is over."""
-        for _ in range(_ACCEPT_TURNS):
-            await asyncio.sleep(0)
+        await self._until_let_in()
         if not self._all():
             return
         asking = [each.first_request for each in self._all() if each.first_request is not None]
@@ -174,6 +225,7 @@ class Listener:
     async def close(self, deadline_s: float) -> None:
         """Waits up to `deadline_s` for what runs, then cuts it. Idempotent."""
         self.stop_accepting()
+        await self._until_let_in()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
                 await self._until_quiet()
@@ -187,6 +239,10 @@ class Listener:
             await asyncio.wait(tasks, timeout=_ABORT_GRACE_S)
         for task in self._connections.tasks:
             task.cancel()
+
+    async def _until_let_in(self) -> None:
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
 
     async def _until_quiet(self) -> None:
         while self._connections.connections:

@@ -1,16 +1,18 @@
 """The listeners of a document: what a change binds, serves, secures and leaves, in one transaction.
 
 New addresses are bound before anything is touched and served when the change is accepted; the old
-listener stops accepting then, and what runs on it goes on. Keys and certificates change under open
-connections: requests that run are not asked again.
+listener stops accepting then, and what runs on it goes on. A socket that the new address covers changes
+hands with whatever waits in its queue. Keys and certificates change under open connections: requests that
+run are not asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ from starlette.types import ASGIApp
 from halogend.api.activation import NONE, Activation
 from halogend.api.addresses import Address, ListenError, TcpAddress, UnixAddress, find
 from halogend.api.auth import Guard
+from halogend.api.beside import inode, inodes
 from halogend.api.listener import Doors, Listener
 from halogend.config.codes import Code
 from halogend.config.problems import Problem
@@ -110,16 +113,19 @@ class Listeners:
             "admin": _admin_address(server.admin or self._default_admin),
         }
         wish = self._wish = _Wish(addresses, access)
-        for name, address in addresses.items():
-            if address == self._serving.addresses.get(name):
-                continue
-            ring = _Ring()
+        moving = [name for name, address in addresses.items() if address != self._serving.addresses.get(name)]
+        ours = self._sockets(moving)
+        for name in moving:
+            address, ring = addresses[name], _Ring()
             listener = Listener(self._application(name, address, ring), address)
             wish.bound[name], wish.rings[name] = listener, ring
             try:
-                await self._take(name, listener)
+                await self._take(name, listener, ours)
             except ListenError as error:
-                return Problem(error.code, error.message, self._own_port_hint(name, address), path=_FIELDS[name])
+                hint = self._own_port_hint(error, address, moving)
+                return Problem(error.code, error.message, hint, path=_FIELDS[name])
+            taken = inodes(listener.sockets)
+            ours = [sock for sock in ours if inode(sock) not in taken]
         return None
 
     async def commit(self) -> Problem | None:
@@ -142,18 +148,25 @@ class Listeners:
             {name: wish.certificate(name) for name in wish.addresses},
             {**old.rings, **wish.rings},
         )
+        heirs = frozenset().union(*(inodes(each.sockets) for each in wish.bound.values()))
         for name in wish.bound:
             if name in old.listeners:
-                self._leave(old.listeners[name])
+                self._leave(old.listeners[name], heirs)
         self._give(after, self._serving.rings)
         self._wish = None
         self._tell()
         return None
 
     async def discard(self) -> None:
+        """What came through a socket that was to change hands, and was served for a moment, goes on."""
         wish, self._wish = self._wish, None
+        heirs = inodes(self._sockets(self._serving.listeners))
         for listener in [] if wish is None else wish.bound.values():
-            await listener.close(0)
+            if listener.open_connections:
+                self._leave(listener, heirs)
+            else:
+                listener.stop_accepting(heirs)
+                await listener.close(0)
 
     async def _serve(self, wish: _Wish) -> Problem | None:
         """The new ones, and the certificates of those that stay; all of it or nothing. Another program may
@@ -164,7 +177,7 @@ class Listeners:
             for name, listener in self._serving.listeners.items():
                 if name not in wish.bound and wish.certificate(name) != self._serving.certificates.get(name):
                     secured.append((listener, await listener.open(wish.context(name))))
-            for name, listener in wish.bound.items():
+            for name, listener in sorted(wish.bound.items(), key=lambda each: self._is_shared(each[1])):
                 await listener.serve(wish.context(name))
         except ListenError as error:
             for _, doors in secured:
@@ -174,9 +187,9 @@ class Listeners:
             listener.take(doors)
         return None
 
-    def _leave(self, old: Listener) -> None:
+    def _leave(self, old: Listener, heirs: frozenset[int] = frozenset()) -> None:
         """What runs on it goes on."""
-        old.stop_accepting()
+        old.stop_accepting(heirs)
         task = asyncio.create_task(old.close(_OLD_LISTENER_S))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -194,8 +207,8 @@ class Listeners:
             return Guard(self._make.admin(), ring.read, "admin", self._metrics)
         return self._make.admin()
 
-    async def _take(self, name: str, listener: Listener) -> None:
-        """Gets hold of its sockets. Raises ListenError."""
+    async def _take(self, name: str, listener: Listener, ours: list[socket.socket]) -> None:
+        """Gets hold of its sockets; `ours` give way to them. Raises ListenError."""
         address = listener.address
         try:
             found = await aside(partial(find, address), _FIND_S)
@@ -205,13 +218,23 @@ class Listeners:
         if name == "inference" and self._activation and isinstance(address, TcpAddress):
             listener.adopt(self._activation.at(address, found))
         else:
-            listener.bind(found)
+            listener.bind(found, ours)
 
-    def _own_port_hint(self, name: str, new: Address) -> str:
-        """The kernel refuses 0.0.0.0:P beside our own 127.0.0.1:P."""
-        old = self._serving.addresses.get(name)
-        if isinstance(old, TcpAddress) and isinstance(new, TcpAddress) and old.port == new.port:
-            return f"halogend itself listens on {old}: take another port in this edit, or restart the daemon"
+    def _sockets(self, names: Iterable[str]) -> list[socket.socket]:
+        """Of the TCP listeners of these names that serve now."""
+        listeners = [self._serving.listeners[name] for name in names if name in self._serving.listeners]
+        return [sock for each in listeners if isinstance(each.address, TcpAddress) for sock in each.sockets]
+
+    def _is_shared(self, new: Listener) -> bool:
+        """Does it take a socket that serves now? Those come last: what can fail without a trace goes first."""
+        return bool(inodes(new.sockets) & inodes(self._sockets(self._serving.listeners)))
+
+    def _own_port_hint(self, error: ListenError, new: Address, moving: list[str]) -> str:
+        """Who is on the port may be another listener of ours, which stays where it is."""
+        for name, old in self._serving.addresses.items():
+            on_both = isinstance(old, TcpAddress) and isinstance(new, TcpAddress) and old.port == new.port
+            if error.code is Code.PORT_BUSY and on_both and name not in moving:
+                return f"halogend's own {name} listener is at {old}: take another port for one of them"
         return ""
 
     # --- for people -----------------------------------------------------------------------------
@@ -245,7 +268,7 @@ class Listeners:
             address = self._serving.addresses["admin"]
             listener = Listener(self._application("admin", address, self._serving.rings["admin"]), address)
             try:
-                await self._take("admin", listener)
+                await self._take("admin", listener, [])
                 await listener.serve()
             except ListenError as error:
                 _log.error("admin_socket_lost", address=str(address), error=error.message)
