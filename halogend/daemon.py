@@ -44,7 +44,7 @@ from halogend.control.state_dir import StateDir, StateError
 from halogend.control.status import status
 from halogend.control.steering import Steering
 from halogend.control.supervisor import Supervisor
-from halogend.control.unit import first_of
+from halogend.control.waits import first_of
 from halogend.obs.exits import Exit
 from halogend.obs.metrics import Metrics
 
@@ -244,7 +244,7 @@ class Daemon:
 
     def _generations(self) -> list[Generation]:
         units = self._house.units.values()
-        return [each for unit in units for each in (unit.serving, *unit.draining) if each is not None]
+        return [each for unit in units for each in unit.generations]
 
 
 def _state_dir(path: Path | None) -> StateDir | None:

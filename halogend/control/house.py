@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from halogend.control.cores import Cores
@@ -98,6 +98,12 @@ class House:
     @asynccontextmanager
     async def step(self, record: ModelRecord | None, name: str) -> AsyncIterator[StepRecord]:
         """Times one step of a change into its record and the metrics."""
+        with self.moment(record, name) as step:
+            yield step
+
+    @contextmanager
+    def moment(self, record: ModelRecord | None, name: str) -> Iterator[StepRecord]:
+        """The same for a step that waits for nothing."""
         step = StepRecord(name, self.clock())
         began = time.monotonic()
         if record is not None:

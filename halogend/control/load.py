@@ -26,7 +26,8 @@ from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord
 from halogend.control.startup import StartError
 from halogend.control.target import Target, with_pool
-from halogend.control.unit import Unit, first_of
+from halogend.control.unit import Unit
+from halogend.control.waits import first_of
 from halogend.wire.messages import EngineSpec, Failure, TextSpec
 
 _log = structlog.get_logger()

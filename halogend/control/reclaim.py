@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 
-from halogend.control.drain import Drain
 from halogend.control.generation import Generation
 from halogend.control.house import House, ledger_name
 from halogend.control.receipts import ModelRecord
-from halogend.control.unit import Unit, first_of
+from halogend.control.retired import Retired
+from halogend.control.unit import Unit
 
 _log = structlog.get_logger()
 _DRAIN_LEAST_S, _DRAIN_MOST_S, _DRAIN_FACTOR = 30.0, 900.0, 1.5
 
 
-async def reclaim(unit: Unit, old: Generation, house: House, record: ModelRecord | None, limit_s: float) -> None:
-    """Drains the old generation up to the deadline, ends what is left honestly, and takes its
-    memory back: done when both processes have exited."""
-    unit.draining.append(old)
+async def reclaim(unit: Unit, retired: Retired, house: House, record: ModelRecord | None) -> None:
+    """Drains the old generation up to the deadline, ends what is left honestly, and takes its memory back:
+    done when both processes have exited. Also done when it serves again."""
+    old = retired.generation
+    if not await _drain(unit, retired, house, record):
+        return
     try:
-        await _drain(unit, old, house, record, limit_s)
         await _end(old, house, record)
     finally:
-        unit.draining.remove(old)
-        unit.drains.pop(old, None)
+        unit.retired.remove(retired)
     house.router.forget_old_names(unit.name)
     house.tell_of_room()
     _log.info("generation_reclaimed", model=unit.name, generation=old.number, returned_bytes=old.measured_bytes)
 
 
-async def _drain(unit: Unit, old: Generation, house: House, record: ModelRecord | None, limit_s: float) -> None:
+async def _drain(unit: Unit, retired: Retired, house: House, record: ModelRecord | None) -> bool:
+    """False when it was taken back."""
+    old, drain = retired.generation, retired.drain
     house.state(old, "draining")
     async with house.step(record, "drain") as step:
-        step.detail.update(generation=old.number, limit_s=limit_s)
-        drain = unit.drains[old] = Drain(limit_s)
-        why = "drain was ended by an operator"
-        try:
-            async with asyncio.timeout(limit_s):
-                await first_of(old.drained(), drain.hurried())
-        except TimeoutError:
-            why = f"drain_timeout_s of {limit_s:g} s is over"
+        step.detail.update(generation=old.number, limit_s=drain.limit_s)
+        if not await retired.over():
+            step.detail.update(taken_back=True)
+            return False
+        why = "drain was ended by an operator" if drain.by else f"drain_timeout_s of {drain.limit_s:g} s is over"
         left = list(old.leases)
         if left:
             step.detail.update(ended=len(left), **({"by": drain.by} if drain.by else {}))
         what = "replaced" if unit.is_wanted else "removed"
         for lease in left:
             lease.end("draining", f"{unit.name} was {what}, and its {why}")
+    return True
 
 
 async def _end(old: Generation, house: House, record: ModelRecord | None) -> None:

@@ -165,7 +165,7 @@ class Reconciler:
         tasks = [*self._workers, *self._tasks, *(task for unit in units for task in unit.reclaims)]
         for task in tasks:
             task.cancel()
-        left = [each for unit in units for each in (unit.serving, *unit.draining) if each is not None]
+        left = [each for unit in units for each in unit.generations]
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(generation.stop() for generation in left))
         await self.history.stop()

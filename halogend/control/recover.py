@@ -11,11 +11,12 @@ import time
 import structlog
 
 from halogend.config.codes import Code
-from halogend.control.converge import switch
 from halogend.control.house import House
 from halogend.control.load import Superseded, load, present_fingerprint
 from halogend.control.startup import StartError
-from halogend.control.unit import Unit, first_of
+from halogend.control.turns import assign
+from halogend.control.unit import Unit
+from halogend.control.waits import first_of
 
 _log = structlog.get_logger()
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)  # before the first restart, the second, ...
@@ -57,7 +58,7 @@ async def recover(unit: Unit, house: House) -> None:
             unit.trouble = str(error)
             _log.error("restart_failed", model=unit.name, error=str(error))
             continue
-        await switch(unit, target, newcomer, house, None)
+        assign(unit, target, newcomer, house, None)
         path, planned = target.inputs.checkpoint
         unit.degraded = None if present == planned else f"InputsChanged: {path} is not the file that was planned with"
         return

@@ -26,7 +26,7 @@ def standing(reconciler: Reconciler) -> str:
 def stopping(reconciler: Reconciler) -> str:
     """Such as `stopping: 3 requests are not done`."""
     units = reconciler.house.units.values()
-    left = sum(len(each.leases) for unit in units for each in (unit.serving, *unit.draining) if each is not None)
+    left = sum(len(each.leases) for unit in units for each in unit.generations)
     return f"stopping: {left} request{'s are' if left != 1 else ' is'} not done"
 
 

@@ -13,7 +13,9 @@ from typing import Any
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
 from halogend.control.receipts import ModelRecord, Outcome
+from halogend.control.retired import Retired
 from halogend.control.target import Target
+from halogend.control.waits import first_of
 
 
 class Change:
@@ -63,8 +65,7 @@ class Change:
 class Unit:
     """`active` is what serves, or served last; `goal` what it will be when all is done.
 
-    `drains` holds the time limits of
-    those in `draining`. `trouble` says why nothing serves although it should, `degraded` what is wrong with what does.
+    `trouble` says why nothing serves although it should, `degraded` what is wrong with what does.
     A removed model's unit stays until its memory came back; added again, it goes on counting.
     """
 
@@ -73,8 +74,7 @@ class Unit:
         self.active: Target | None = None
         self.serving: Generation | None = None
         self.loading: Generation | None = None
-        self.draining: list[Generation] = []
-        self.drains: dict[Generation, Drain] = {}
+        self.retired: list[Retired] = []
         self.reclaims: set[asyncio.Task[None]] = set()
         self.trouble: str | None = None
         self.degraded: str | None = None
@@ -106,7 +106,22 @@ class Unit:
         target = None if change is None else change.target
         if target is None or self.loading is not None or self.alive() is None or self.serves(target):
             return None
-        return target
+        return None if self.returnable(target) else target
+
+    @property
+    def draining(self) -> list[Generation]:
+        """On their way out, oldest first."""
+        return [each.generation for each in self.retired]
+
+    @property
+    def drains(self) -> dict[Generation, Drain]:
+        """The time limits of those in `draining`."""
+        return {each.generation: each.drain for each in self.retired}
+
+    @property
+    def generations(self) -> list[Generation]:
+        """All that serve or served, and have processes."""
+        return [*self.draining, *([] if self.serving is None else [self.serving])]
 
     @property
     def open_change(self) -> Change | None:
@@ -130,6 +145,11 @@ class Unit:
     def serves(self, target: Target) -> bool:
         """Is the generation that serves the one this target needs?"""
         return self.alive() is not None and self.active is not None and self.active.same_generation(target)
+
+    def returnable(self, target: Target) -> Retired | None:
+        """The generation that served before and is what this target needs: it need not be loaded."""
+        found = (each for each in reversed(self.retired) if each.may_return and each.target.same_generation(target))
+        return next(found, None)
 
     def is_superseded(self, target: Target) -> bool:
         """Does a newer change need another generation than `target`?"""
@@ -201,14 +221,3 @@ class Unit:
 
 def _is_open(change: Change | None) -> bool:
     return change is not None and not change.record.is_closed
-
-
-async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Returns when the first of these is done; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

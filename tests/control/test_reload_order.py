@@ -194,7 +194,7 @@ async def test_a_model_added_again_while_its_old_generation_drains_counts_on(ser
     removed = await world.apply(until=Milestone.SERVING)
     assert removed.outcome == "applied"
     assert world.state("a") == "removed"
-    added = await world.apply(world.model("a"), until=Milestone.SERVING)
+    added = await world.apply(world.model("a", "b"), until=Milestone.SERVING)
     assert added.outcome == "applied"
     shown = world.status()["models"]["a"]
     assert (shown["state"], shown["serving"]["generation"]) == ("serving", 2)

@@ -3,7 +3,8 @@
 import asyncio
 
 from halogend.control.receipts import ModelAction, ModelRecord
-from halogend.control.unit import Change, Unit, first_of
+from halogend.control.unit import Change, Unit
+from halogend.control.waits import first_of
 
 
 def change():

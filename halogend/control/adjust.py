@@ -1,0 +1,66 @@
+"""A change of a generation that runs: every worker prepares it, then all take it, or none does.
+
+Owns the messages of a live change and its bytes in the ledger; which generation serves is not its business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from halogend.control.generation import Generation
+from halogend.control.house import House, ledger_name
+from halogend.control.ledger import Holding
+from halogend.control.target import Target, with_pool
+from halogend.wire.messages import PrepareEngine, PrepareText
+
+
+@dataclass(frozen=True, slots=True)
+class Adjustment:
+    """What the workers of `generation` hold and have not taken yet. `before` and `after` are its bytes; until
+    it is settled the more of the two is nobody else's."""
+
+    generation: Generation
+    house: House
+    text: PrepareText | None
+    engine: PrepareEngine | None
+    before: Holding
+    after: Holding
+
+    def commit(self) -> None:
+        self.generation.commit(self.text, self.engine)
+        self.house.enter(self.generation, self.after)
+
+    def discard(self) -> None:
+        """The inverse of `prepare`."""
+        self.generation.discard(self.text, self.engine)
+        self.house.enter(self.generation, self.before)
+
+    @property
+    def gives_memory_back(self) -> bool:
+        return self.after.total_bytes < self.before.total_bytes
+
+
+async def prepare(generation: Generation, active: Target, target: Target, house: House) -> Adjustment:
+    """From `active` to `target`, with as much pool as there is room for now. Raises UpdateError; then nothing
+    is held and the ledger is as before."""
+    name = ledger_name(generation)
+    kv_bytes = min(house.grant(target, besides=name), generation.spec.engine.pool_reserve_bytes)
+    limits = with_pool(target, kv_bytes)
+    text = engine = None
+    if target.spec.text != active.spec.text:
+        text = PrepareText(
+            update=generation.next_update(),
+            limits=target.spec.text.limits,
+            chat_template=target.spec.text.chat_template,
+        )
+    if limits != generation.engine_limits:
+        engine = PrepareEngine(update=generation.next_update(), limits=limits)
+    after = replace(target.holding, kv_bytes=kv_bytes)
+    before = house.ledger.holding(name) or after
+    house.enter(generation, before.covering(after))
+    try:
+        await generation.prepare(text, engine)
+    except BaseException:
+        house.enter(generation, before)
+        raise
+    return Adjustment(generation, house, text, engine, before, after)

@@ -1,0 +1,70 @@
+"""A generation that served and was followed by another: until it is taken back, or its memory is.
+
+Owns where such a generation stands. Must never decide what happens to it: convergence does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+
+from halogend.control.drain import Drain
+from halogend.control.generation import Generation
+from halogend.control.target import Target
+from halogend.control.waits import first_of
+
+
+class Stage(enum.StrEnum):
+    """draining: its requests end where they began. taken: it is made ready to serve again, and drains on if
+    that fails. returned: it serves. ending: its processes are told to go, and nothing brings it back."""
+
+    DRAINING = "draining"
+    TAKEN = "taken"
+    RETURNED = "returned"
+    ENDING = "ending"
+
+
+class Retired:
+    """`target` is what it was when it served last, `drain` how long its requests may go on. Single writer:
+    the model's own task and its reclaim."""
+
+    def __init__(self, generation: Generation, target: Target, drain: Drain) -> None:
+        self.generation = generation
+        self.target = target
+        self.drain = drain
+        self.stage = Stage.DRAINING
+        self._moved = asyncio.Event()
+
+    @property
+    def may_return(self) -> bool:
+        return self.stage is Stage.DRAINING and self.generation.is_alive
+
+    def take(self) -> None:
+        self._enter(Stage.TAKEN)
+
+    def put_back(self) -> None:
+        """The inverse of `take`."""
+        self._enter(Stage.DRAINING)
+
+    def returned(self) -> None:
+        self._enter(Stage.RETURNED)
+
+    async def over(self) -> bool:
+        """True when no request holds it any more or its time is over, and it is `ending`; False when it
+        serves again."""
+        while self.stage is not Stage.RETURNED:
+            moved = self._moved
+            if self.stage is not Stage.DRAINING:
+                await moved.wait()
+            elif self.drain.left_s <= 0 or not self.generation.leases:
+                self._enter(Stage.ENDING)
+                return True
+            else:
+                left_s = self.drain.left_s
+                await first_of(moved.wait(), self.generation.drained(), self.drain.hurried(), asyncio.sleep(left_s))
+        return False
+
+    def _enter(self, stage: Stage) -> None:
+        self.stage = stage
+        self._moved.set()
+        self._moved = asyncio.Event()

@@ -1,0 +1,159 @@
+"""The four ways one model comes to its target, each made ready, then taken or undone.
+
+    way        made ready                            commit                         undo
+    -------    ----------------------------------    ---------------------------    --------------------------
+    withdraw   nothing                               its names are unknown          nothing
+    update     its workers hold the live change      they take it                   they drop it
+    replace    another generation is loaded          the router gives it the name   the newcomer ends
+    take back  an old one's drain stops, and its     the router gives it the name   they drop it, and its drain
+               workers hold what differs             again, they take it            goes on
+
+Owns the step from ready to done and back. The order in which models do it is convergence's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from halogend.control.adjust import Adjustment, prepare
+from halogend.control.drain import Drain
+from halogend.control.generation import Generation
+from halogend.control.house import House
+from halogend.control.receipts import ModelRecord
+from halogend.control.reclaim import drain_limit_s
+from halogend.control.replica import UpdateError
+from halogend.control.retired import Retired
+from halogend.control.target import Target
+from halogend.control.unit import Unit
+
+_log = structlog.get_logger()
+
+
+class Turn(Protocol):
+    """`commit` waits for nothing and cannot fail; it returns the generation that served and does not any more.
+    `undo` is possible until then. The death of what it `relies_on` breaks it."""
+
+    @property
+    def relies_on(self) -> Generation | None: ...
+
+    def commit(self) -> Retired | None: ...
+
+    async def undo(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    unit: Unit
+    house: House
+
+    @property
+    def relies_on(self) -> Generation | None:
+        return None
+
+    def commit(self) -> Retired | None:
+        """The model's names are unknown from now on."""
+        retired = retire(self.unit, self.house)
+        self.unit.serving = self.unit.active = self.unit.trouble = None
+        self.house.router.close(self.unit.name)
+        return retired
+
+    async def undo(self) -> None:
+        """Nothing was made ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    unit: Unit
+    target: Target
+    house: House
+    adjustment: Adjustment
+
+    @property
+    def relies_on(self) -> Generation | None:
+        return self.adjustment.generation
+
+    def commit(self) -> Retired | None:
+        self.adjustment.commit()
+        self.house.router.set_settings(self.unit.name, self.target.settings)
+        self.unit.active = self.target
+        if self.adjustment.gives_memory_back:
+            self.house.tell_of_room(besides=self.unit)
+        return None
+
+    async def undo(self) -> None:
+        self.adjustment.discard()
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    unit: Unit
+    target: Target
+    house: House
+    record: ModelRecord | None
+    retired: Retired
+    adjustment: Adjustment
+
+    @property
+    def relies_on(self) -> Generation | None:
+        return self.retired.generation
+
+    def commit(self) -> Retired | None:
+        self.unit.retired.remove(self.retired)
+        self.retired.returned()
+        self.unit.deaths.clear()
+        self.adjustment.commit()
+        return assign(self.unit, self.target, self.retired.generation, self.house, self.record)
+
+    async def undo(self) -> None:
+        self.adjustment.discard()
+        self.retired.put_back()
+
+
+async def update(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> Update:
+    """Live fields in place. Raises UpdateError."""
+    if unit.serving is None or unit.active is None:
+        raise UpdateError(f"{unit.name} does not serve")
+    async with house.step(record, "update"):
+        return Update(unit, target, house, await prepare(unit.serving, unit.active, target, house))
+
+
+async def take_back(unit: Unit, target: Target, house: House, record: ModelRecord | None, retired: Retired) -> TakeBack:
+    """Without a load: the generation is there. Raises UpdateError; then it drains on."""
+    retired.take()
+    async with house.step(record, "take_back") as step:
+        step.detail.update(generation=retired.generation.number)
+        try:
+            adjustment = await prepare(retired.generation, retired.target, target, house)
+        except BaseException:
+            retired.put_back()
+            raise
+    return TakeBack(unit, target, house, record, retired, adjustment)
+
+
+def assign(
+    unit: Unit, target: Target, generation: Generation, house: House, record: ModelRecord | None
+) -> Retired | None:
+    """One assignment in the router. Returns the generation that served before."""
+    with house.moment(record, "switch") as step:
+        retired = retire(unit, house)
+        house.router.switch(unit.name, generation, target.settings)
+        unit.serving, unit.active = generation, target
+        unit.trouble = unit.degraded = None
+        house.cores.join(generation)
+        house.state(generation, "serving")
+        house.metrics.engine_up(unit.name, generation.number, up=True)
+        step.detail.update(generation=generation.number)
+    _log.info("generation_serving", model=unit.name, generation=generation.number, path=target.config.model)
+    return retired
+
+
+def retire(unit: Unit, house: House) -> Retired | None:
+    """What serves drains from now on: by the limit it served under, and the durations it was measured by."""
+    if unit.serving is None or unit.active is None:
+        return None
+    retired = Retired(unit.serving, unit.active, Drain(drain_limit_s(unit, house)))
+    unit.retired.append(retired)
+    return retired
