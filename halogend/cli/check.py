@@ -83,4 +83,4 @@ def _facts(document: Document, targets: tuple[DeviceFacts, ...], *, offline: boo
     from halogend.control.facts import gather_facts
 
     facts = gather_facts(document)
-    return replace(facts, devices=targets) if targets else facts
+    return replace(facts, devices=targets, host=None) if targets else facts

@@ -82,6 +82,9 @@ def _device(device: dict[str, Any]) -> Iterator[str]:
     for label, key in _USES:
         during = f"   while {peak['during']} loads" if key == "total_bytes" and peak["during"] else ""
         yield f"    {label:<12}{_mib(now[key]):>10}{_mib(peak[key]):>12}{_mib(after[key]):>12}{during}"
+    if not device["memory_bytes"]:
+        yield "    no device of the document: what is here is on its way out"
+        return
     over = peak["total_bytes"] - device["budget_bytes"]
     budget = (
         f"    of {_mib(device['budget_bytes'])}: {_mib(device['memory_bytes'])} less {_mib(device['reserve_bytes'])}"

@@ -150,6 +150,15 @@ class Code(enum.StrEnum):
         "`admin` and the inference listener would share a port.",
         "Take another port for one of them.")
 
+    DEVICE_CORES = ("HCF-1120", "the cores of a device cannot be its own",
+        ("Two entries of `devices` name the same core, or neither says which cores it has, or a core is not there, "
+         "or a device that is no processor names some."),
+        "Give each `cpu:N` cores of its own, of those the message names.")
+    DEVICE_SPARE = ("HCF-1121", "a model names a device that is kept spare",
+        ("A spare device holds the new generation of a model whose own device has no room for both, and must be empty "
+         "for that."),
+        "Name another device, or remove `spare`.")
+
     # --- HCF-12xx: contradictions with files and devices -----------------------------------------
     DEVICE_NOT_THERE = ("HCF-1201", "the device is not there",
         "The document names a device this machine does not have, or that its driver does not show.",
@@ -177,6 +186,10 @@ class Code(enum.StrEnum):
          "certificate is not valid now. What was active stays active."),
         ("Name a PEM certificate that is valid now, its chain behind it, and its own key without a pass phrase. A file "
          "that is put right is noticed by itself."))
+
+    DEVICES_OVER_HOST = ("HCF-1210", "the devices ask for more memory than the host has",
+        "Several `cpu:N` divide the memory of one host; the sizes that are stated are more than that, or leave none.",
+        "Lower `memory` of some, or leave it out: what the others leave is shared by cores.")
 
     # --- HCK-10xx: checkpoints ---------------------------------------------------------------------
     CHECKPOINT_UNKNOWN_FORMAT = ("HCK-1001", "not a known checkpoint format",

@@ -79,13 +79,15 @@ class ModelFacts:
 class DeviceFacts:
     """A device that is there. `memory_bytes` is what the machine has (a document may allow less),
     `reserve_bytes` what is kept free when the document does not say, `foreign_bytes` what others used
-    at start, `aliases` other ids of the same device (`ai_max_395:0` for `rocm:0`)."""
+    at start, `aliases` other ids of the same device (`ai_max_395:0` for `rocm:0`), `cores` those of a cpu
+    (empty: not known)."""
 
     id: str
     memory_bytes: int
     reserve_bytes: int = 0
     foreign_bytes: int = 0
     aliases: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,10 @@ class FileFact:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """`models` by model name; `files` are those of keys and certificates. `devices` holds every
-    device of the machine; None: not asked."""
+    device of the machine, as the document divides it; None: not asked. `host` is its memory and cores
+    undivided."""
 
     models: Mapping[str, ModelFacts] = field(default_factory=dict)
     files: tuple[FileFact, ...] = ()
     devices: tuple[DeviceFacts, ...] | None = None
+    host: DeviceFacts | None = None

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from halogend.config.codes import Code, find
 from halogend.config.facts import DeviceFacts, Facts, FileFact, ModelFacts
-from halogend.config.placement import by_device, kv_ratios
+from halogend.config.placement import by_device, host_entries, kv_ratios, spares
 from halogend.config.places import Places
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig
-from halogend.config.values import BUILT_IN_TEMPLATES, PRODUCTS
+from halogend.config.values import BUILT_IN_TEMPLATES, PRODUCTS, cores_of, cores_text
 
 READABLE_FORMATS = ("gguf", "safetensors")
 _KNOWN_FORMATS = ("gguf", "safetensors", "v2")
@@ -28,6 +28,7 @@ def check_facts(document: Document, places: Places, facts: Facts) -> Iterator[Pr
     yield from file_problems(facts.files, places)
     if facts.devices is not None:
         yield from _presence(document, facts.devices, places)
+        yield from _division(document, facts, places)
         for device in facts.devices:
             yield from _device(document, device, facts, places)
 
@@ -88,12 +89,48 @@ def _presence(document: Document, devices: tuple[DeviceFacts, ...], places: Plac
     wanted = [
         (f"models[{index}].device", ref.id) for index, model in enumerate(document.models) for ref in model.device
     ] + [(f"devices[{index}].id", device.id) for index, device in enumerate(document.devices)]
+    if not {device.id for device in devices} - spares(document):
+        for index, model in enumerate(document.models):
+            if model.device[0].id == "auto":
+                message, hint = "`device` is auto, and every device is kept spare", "remove spare from one of them"
+                yield places.problem(Code.DEVICE_SPARE, f"models[{index}].device", message, hint)
     for path, device_id in wanted:
         if device_id != "auto" and device_id not in there:
             message = f"the device {device_id} is not there; this machine has {shown}"
             kind = device_id.partition(":")[0]
             hint = f"take one of them, or check with --target {device_id}" if kind in PRODUCTS else "take one of them"
             yield places.problem(Code.DEVICE_NOT_THERE, path, message, hint)
+
+
+def _division(document: Document, facts: Facts, places: Places) -> Iterator[Problem]:
+    """Of the host into devices: cores that are there, and memory for each."""
+    host = facts.host
+    if host is None:
+        return
+    entries = host_entries(document)
+    places_of = {device.id: f"devices[{index}]" for index, device in enumerate(document.devices)}
+    for device in entries:
+        missing = set(cores_of(device.cores)) - set(host.cores) if device.cores and host.cores else set()
+        if missing:
+            message = f"`cores` {cores_text(missing)} of {device.id} are not there; halogend may use {_cores(host)}"
+            yield places.problem(Code.DEVICE_CORES, f"{places_of[device.id]}.cores", message, "take some of those")
+    named = {core for device in entries if device.cores for core in cores_of(device.cores)}
+    for device in entries:
+        if len(entries) > 1 and device.cores is None and host.cores and named >= set(host.cores):
+            message = f"the other devices name all cores there are ({_cores(host)}), none is left for {device.id}"
+            yield places.problem(Code.DEVICE_CORES, f"{places_of[device.id]}.id", message, "give it some of them")
+    asked = sum(device.memory or 0 for device in entries)
+    without = [device.id for device in entries if device.memory is None]
+    if len(entries) > 1 and (asked > host.memory_bytes or (without and asked == host.memory_bytes)):
+        names = ", ".join(device.id for device in entries if device.memory is not None)
+        last = max(index for index, device in enumerate(document.devices) if device in entries and device.memory)
+        rest = f", and nothing is left for {', '.join(without)}" if without else ""
+        message = f"the `memory` of {names} sums to {_mib(asked)}, the host has {_mib(host.memory_bytes)}{rest}"
+        yield places.problem(Code.DEVICES_OVER_HOST, f"devices[{last}].memory", message, "lower them")
+
+
+def _cores(host: DeviceFacts) -> str:
+    return cores_text(host.cores)
 
 
 def _device(document: Document, device: DeviceFacts, facts: Facts, places: Places) -> Iterator[Problem]:

@@ -1,21 +1,99 @@
-"""Which device a model runs on and what share of its KV budget the model may use."""
+"""Which devices a document makes of a machine, which one a model runs on, and its share of the KV budget."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from halogend.config.facts import DeviceFacts
-from halogend.config.schema import Document, ModelConfig
+from halogend.config.schema import DeviceConfig, Document, ModelConfig
+from halogend.config.values import cores_of
 
 SHARED_KV_RATIO = 0.75
 FIRST_DEVICE = "cpu:0"
+_HOST = "cpu:"
 
 
-def device_of(model: ModelConfig, devices: tuple[DeviceFacts, ...] | None = None) -> str:
-    """The id of the model's first device. `auto` is the first of `devices`, which are in order of choice."""
+def is_on_host(device: str) -> bool:
+    """Is its memory that of the host?"""
+    return device.startswith(_HOST)
+
+
+def share_memory(one: str, other: str) -> bool:
+    """Are both the same device, or parts of the same memory?"""
+    return one == other or (is_on_host(one) and is_on_host(other))
+
+
+def host_entries(document: Document) -> tuple[DeviceConfig, ...]:
+    """Its `cpu:N` entries by number, each id once; several divide the host."""
+    listed = {each.id: each for each in reversed(document.devices) if is_on_host(each.id)}
+    return tuple(sorted(listed.values(), key=lambda each: int(each.id.removeprefix(_HOST))))
+
+
+def divided(document: Document, devices: tuple[DeviceFacts, ...]) -> tuple[DeviceFacts, ...]:
+    """The devices of a machine as a document has them: where it lists several `cpu:N`, the host becomes those,
+    each with its cores and its part of the memory, of the reserve and of what others use. One that is listed
+    alone may state its cores. What a document asks for and the machine has not is no matter here."""
+    host = next((each for each in devices if is_on_host(each.id)), None)
+    entries = host_entries(document)
+    if host is None or not entries:
+        return devices
+    if len(entries) > 1:
+        parts = _parts(host, entries)
+    else:
+        stated = entries[0].cores if entries[0].id == host.id else None
+        parts = (host if stated is None else replace(host, cores=cores_of(stated)),)
+    where = devices.index(host)
+    return (*devices[:where], *parts, *devices[where + 1 :])
+
+
+def _parts(host: DeviceFacts, entries: Sequence[DeviceConfig]) -> tuple[DeviceFacts, ...]:
+    named = {core for each in entries if each.cores for core in cores_of(each.cores)}
+    others = tuple(core for core in host.cores if core not in named)
+    cores = [cores_of(each.cores) if each.cores else others for each in entries]
+    left = max(0, host.memory_bytes - sum(each.memory or 0 for each in entries))
+    weights = [0 if each.memory else max(1, len(own)) for each, own in zip(entries, cores, strict=True)]
+    shares = _shares(left, weights)
+    sizes = [each.memory or share for each, share in zip(entries, shares, strict=True)]
+    reserves, foreign = (_shares(whole, sizes) for whole in (host.reserve_bytes, host.foreign_bytes))
+    return tuple(
+        DeviceFacts(
+            id=each.id,
+            memory_bytes=sizes[index],
+            reserve_bytes=reserves[index],
+            foreign_bytes=foreign[index],
+            cores=cores[index],
+        )
+        for index, each in enumerate(entries)
+    )
+
+
+def _shares(whole: int, weights: Sequence[int]) -> list[int]:
+    """`whole` by weight; the parts sum to it, but for a whole that nobody has a weight for."""
+    total, given, seen = sum(weights), 0, 0
+    shares = []
+    for weight in weights:
+        seen += weight
+        upto = whole * seen // total if total else 0
+        shares.append(upto - given)
+        given = upto
+    return shares
+
+
+def spares(document: Document) -> frozenset[str]:
+    """Devices that no model is placed on."""
+    return frozenset(each.id for each in document.devices if each.spare)
+
+
+def device_of(model: ModelConfig, document: Document, devices: tuple[DeviceFacts, ...] | None = None) -> str:
+    """The id of the model's first device. `auto` is the first of `devices`, which are in order of choice, that
+    is not spare."""
     wanted = model.device[0].id
     if wanted == "auto":
-        return devices[0].id if devices else FIRST_DEVICE
+        kept = spares(document)
+        known = [FIRST_DEVICE, *(each.id for each in host_entries(document))] if not devices else []
+        known += [each.id for each in devices or ()]
+        return next((each for each in known if each not in kept), known[0])
     return next((device.id for device in devices or () if wanted in (device.id, *device.aliases)), wanted)
 
 
@@ -25,7 +103,7 @@ def by_device(
     """Device id -> the models on it with their index in the document."""
     placed: dict[str, tuple[tuple[int, ModelConfig], ...]] = {}
     for index, model in enumerate(document.models):
-        device = device_of(model, devices)
+        device = device_of(model, document, devices)
         placed[device] = (*placed.get(device, ()), (index, model))
     return placed
 

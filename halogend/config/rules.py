@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from halogend.config.codes import Code
+from halogend.config.device_rules import check_devices
 from halogend.config.facts import Facts
 from halogend.config.fit import check_facts
 from halogend.config.listener_rules import check_listeners
@@ -44,7 +45,7 @@ def contradictions(document: Document, places: Places) -> Iterator[Problem]:
     """What cannot be true at once inside the document."""
     yield from _emptiness(document, places)
     yield from check_listeners(document, places)
-    yield from _devices(document, places)
+    yield from check_devices(document, places)
     yield from _names(document, places)
     yield from _aliases(document, places)
     yield from _kv_shares(document, places)
@@ -56,18 +57,6 @@ def _emptiness(document: Document, places: Places) -> Iterator[Problem]:
     if not document.models and not document.allow_empty:
         hint = "add a model, or write allow_empty: true if serving nothing is meant"
         yield places.problem(Code.NO_MODELS, "models", "the document holds no model", hint)
-
-
-def _devices(document: Document, places: Places) -> Iterator[Problem]:
-    count = Counter(device.id for device in document.devices)
-    for index, device in enumerate(document.devices):
-        path = f"devices[{index}]"
-        if count[device.id] > 1:
-            message = f"the device {device.id} stands {count[device.id]} times in `devices`"
-            yield places.problem(Code.DEVICE_LIST, f"{path}.id", message, "keep one entry for each device")
-        if device.memory is not None and device.reserve is not None and device.reserve >= device.memory:
-            message = f"`reserve` {size_text(device.reserve)} leaves nothing of `memory` {size_text(device.memory)}"
-            yield places.problem(Code.RESERVE_OVER_MEMORY, f"{path}.reserve", message, "lower it, or raise memory")
 
 
 def _names(document: Document, places: Places) -> Iterator[Problem]:
@@ -150,7 +139,6 @@ def _one_model(model: ModelConfig, path: str, places: Places) -> Iterator[Proble
         hint = "make it longer, or 0 for no limit"
         yield places.problem(Code.TIMEOUTS_CONTRADICT, f"{path}.request_timeout_ms", message, hint)
     yield from _lengths(model, path, places)
-    yield from _device_list(model, path, places)
 
 
 def _lengths(model: ModelConfig, path: str, places: Places) -> Iterator[Problem]:
@@ -165,17 +153,3 @@ def _lengths(model: ModelConfig, path: str, places: Places) -> Iterator[Problem]
     elif answer is not None and answer >= whole:
         message = f"`max_decode_len` {answer} leaves no room for a prompt in `max_model_len` {whole}"
         yield places.problem(Code.LENGTHS_CONTRADICT, f"{path}.max_decode_len", message, hint)
-
-
-def _device_list(model: ModelConfig, path: str, places: Places) -> Iterator[Problem]:
-    ids = [device.id for device in model.device]
-    doubled = [device for device, times in Counter(ids).items() if times > 1]
-    if doubled:
-        message = f"`device` names {doubled[0]} more than once"
-        yield places.problem(Code.DEVICE_LIST, f"{path}.device", message, "name each device once")
-    elif "auto" in ids and len(ids) > 1:
-        message = "`device` has auto beside other devices"
-        yield places.problem(Code.DEVICE_LIST, f"{path}.device", message, "name devices, or leave it at auto")
-    elif len(ids) > 1:
-        message = "several devices need exec_mode data_parallel or tensor_parallel, which is not available yet"
-        yield places.problem(Code.NOT_AVAILABLE_YET, f"{path}.device", message, f"name one device, such as {ids[0]}")

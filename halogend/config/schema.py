@@ -57,6 +57,11 @@ _DEVICE_ENTRY = {
     ]
 }
 DeviceChoice = Annotated[str, BeforeValidator(lambda value: values.device_id(value, auto=True))]
+CoreList = Annotated[
+    str,
+    BeforeValidator(values.core_list),
+    WithJsonSchema({"type": "string", "x-accepts": 'numbers of cores such as "0-3,8", in quotes'}),
+]
 PathText = Annotated[str, Field(min_length=1, max_length=4096)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Millis = Annotated[int, Field(le=DAY_S * 1000)]
@@ -107,14 +112,32 @@ class ServerConfig(Section):
 
 
 class DeviceConfig(Section):
-    """What the daemon may use of one device. A device that is not listed is discovered."""
+    """What the daemon may use of one device. A device that is not listed is discovered. A list with several
+    of `cpu:N` divides the host: each is a device of its own, with its cores and its part of the memory."""
 
     id: DeviceId = setting("The device, such as cpu:0.", IDENTITY)
+    cores: CoreList | None = setting(
+        "Processor cores of a `cpu:N`, on which the engines of its models run and no others. A change is a new "
+        "generation of the models on it.",
+        GENERATION,
+        default=None,
+        unset="every core that no other device of the list names",
+    )
     memory: Size | None = setting(
-        "Memory halogend may use on the device.", LIVE, default=None, unit="bytes", unset="all the device has"
+        "Memory halogend may use on the device.",
+        LIVE,
+        default=None,
+        unit="bytes",
+        unset="all the device has; where the host is divided, a share by cores of what the others leave",
     )
     reserve: Size | None = setting(
         "Memory kept free out of it.", LIVE, default=None, unit="bytes", unset="a share that suits the device"
+    )
+    spare: bool = setting(
+        "Kept for newcomers: a model whose new generation does not fit beside the old one is loaded here. No model "
+        "may name it, and `auto` never means it.",
+        LIVE,
+        default=False,
     )
 
 

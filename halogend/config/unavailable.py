@@ -23,7 +23,7 @@ LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyTyp
     {
         schema.ServerConfig: {"metrics_compat": (OFF,)},
         KeyConfig: {"rpm": (OFF,), "max_concurrent": (OFF,)},
-        schema.DeviceConfig: {"cores": ("auto",), "spare": (False, OFF), "thermal": (OFF,)},
+        schema.DeviceConfig: {"thermal": (OFF,)},
         schema.KernelsConfig: {"cache_dir": ()},
         schema.ModelConfig: {
             "mmap_threshold": (0.9,),

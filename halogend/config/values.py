@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import re
+from collections.abc import Iterable
 from typing import Any
 
 SIZE_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -29,6 +30,7 @@ LONGEST_SHOWN = 60
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[A-Za-z]*)", re.ASCII)
 _DEVICE = re.compile(r"(?P<kind>[a-z][a-z0-9_]*)(?::(?P<index>0|[1-9]\d{0,3}))?", re.ASCII)
+_CORES = re.compile(r"\d{1,4}(-\d{1,4})?( ?, ?\d{1,4}(-\d{1,4})?)*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
 _HOST_PORT = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\[\]:/@\s]+)):(?P<port>[1-9]\d{0,4})", re.ASCII)
 MAX_PORT = 65_535
@@ -83,6 +85,35 @@ def device_id(value: Any, *, auto: bool) -> Any:
     close = difflib.get_close_matches(text.partition(":")[0].lower(), known, n=1)
     meant = f"; did you mean {close[0]!r}?" if close else "."
     raise ValueError(f"names no known device: {shown(value)}{meant} Kinds are {', '.join(known)}, with :N for the N-th")
+
+
+def core_list(value: Any) -> Any:
+    """`3,0-1` -> `0-1,3`: numbers and ranges of processor cores, each once and in order."""
+    if not isinstance(value, str) or not _CORES.fullmatch(value):
+        raise ValueError(f'must be numbers of cores such as "0-3,8", in quotes, found {shown(value)}')
+    parts = [part.strip().partition("-") for part in value.split(",")]
+    ranges = [(int(first), int(last or first)) for first, _, last in parts]
+    for first, last in ranges:
+        if last < first:
+            raise ValueError(f"must have ranges from the lower number to the higher, found {first}-{last}")
+    return cores_text(core for first, last in ranges for core in range(first, last + 1))
+
+
+def cores_of(text: str) -> tuple[int, ...]:
+    """`0-1,3` -> 0, 1, 3."""
+    parts = [part.partition("-") for part in text.split(",")]
+    return tuple(core for first, _, last in parts for core in range(int(first), int(last or first) + 1))
+
+
+def cores_text(cores: Iterable[int]) -> str:
+    """The shortest spelling: `0-1,3`."""
+    runs: list[tuple[int, int]] = []
+    for core in sorted(set(cores)):
+        if runs and runs[-1][1] == core - 1:
+            runs[-1] = runs[-1][0], core
+        else:
+            runs.append((core, core))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def device_entries(value: Any) -> Any:

@@ -1,23 +1,28 @@
-"""How many threads each engine may use: the cores, shared out among the engines that serve.
+"""How many threads each engine may use: the cores, shared out among the engines that serve on them.
 
-An engine alone gets all cores. Where two serve at once (two models, or an old generation that
-drains) each gets its part, so that no two thread teams fight over a core.
+An engine alone gets all cores of its device. Where two serve on the same cores at once (two models, or
+an old generation that drains) each gets its part, so that no two thread teams fight over a core.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 from halogend.control.generation import Generation
 
 
 class Cores:
-    """Single writer: convergence, which tells who serves."""
+    """Single writer: convergence, which tells who serves. An engine whose spec names no cores runs on all
+    `count` of them."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._engines: list[Generation] = []
 
-    def share(self, newcomers: int = 0) -> int:
-        return max(1, self.count // max(1, len(self._engines) + newcomers))
+    def share(self, cores: Sequence[int] = ()) -> int:
+        """Threads for a newcomer on `cores` (none: all) beside the engines that serve."""
+        return self._threads(cores, [*(each.spec.cores for each in self._engines), cores])
 
     def join(self, generation: Generation) -> None:
         if generation not in self._engines:
@@ -30,5 +35,16 @@ class Cores:
             self._tell()
 
     def _tell(self) -> None:
+        everybody = [each.spec.cores for each in self._engines]
         for engine in self._engines:
-            engine.set_threads(self.share())
+            engine.set_threads(self._threads(engine.spec.cores, everybody))
+
+    def _threads(self, cores: Sequence[int], everybody: Iterable[Sequence[int]]) -> int:
+        """An equal part of each of its cores, in whole cores."""
+        sets = [frozenset(each) for each in everybody]
+        roaming = sum(not each for each in sets)
+        named = frozenset(cores) or frozenset[int]().union(*sets)
+        part = sum((Fraction(1, roaming + sum(core in each for each in sets)) for core in named), Fraction())
+        if not cores:  # and the cores that nobody names
+            part += Fraction(max(0, self.count - len(named)), roaming)
+        return max(1, int(part))

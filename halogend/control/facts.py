@@ -20,6 +20,7 @@ from halogend.checkpoint.kv_groups import group_layers
 from halogend.checkpoint.sampling import directory_sampling, gguf_sampling
 from halogend.checkpoint.sizes import VALUE_BYTES
 from halogend.checkpoint.tokenizer_files import read_text_files, text_files
+from halogend.config import placement
 from halogend.config.codes import Code
 from halogend.config.facts import BLOCK_TOKENS, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.schema import Document, ModelConfig
@@ -65,7 +66,7 @@ class Resolved:
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """`facts` for the rules; `models` holds those whose files can be used; `access` what the files of keys
-    and certificates hold."""
+    and certificates hold; `machine` is as the document divides it."""
 
     facts: Facts
     models: Mapping[str, Resolved]
@@ -75,10 +76,17 @@ class Gathered:
 
 def gather(document: Document, machine: Machine, in_force: Access | None = None) -> Gathered:
     """Looks at every input of every model once. `in_force` are the keys and certificates that are used now."""
-    looked = {model.name: _look(model, machine) for model in document.models}
+    whole, machine = machine, machine.as_divided(document)
+    device_of = {model.name: placement.device_of(model, document, machine.devices) for model in document.models}
+    looked = {model.name: _look(model, device_of[model.name], machine) for model in document.models}
     access, files = look(document.server, in_force=in_force)
     return Gathered(
-        facts=Facts(models={name: facts for name, (facts, _) in looked.items()}, files=files, devices=machine.devices),
+        facts=Facts(
+            models={name: facts for name, (facts, _) in looked.items()},
+            files=files,
+            devices=machine.devices,
+            host=whole.host,
+        ),
         access=access,
         models={name: resolved for name, (_, resolved) in looked.items() if resolved is not None},
         machine=machine,
@@ -90,13 +98,13 @@ def gather_facts(document: Document) -> Facts:
     return gather(document, probe()).facts
 
 
-def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | None]:
+def _look(model: ModelConfig, device: str, machine: Machine) -> tuple[ModelFacts, Resolved | None]:
     template, template_print, template_fault = _template(model)
     precision, compute = _precision(model, machine)
     kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     try:
         checkpoint = open_checkpoint(model.model, model.load_format)
-        load = plan_load(checkpoint, precision, compute, _load_threads(model, machine))
+        load = plan_load(checkpoint, precision, compute, _load_threads(model, machine.cores_of(device)))
         has_template = _has_template(checkpoint) or template is not None
         own = _own_sampling(model, checkpoint)
         fingerprint = _fingerprint(checkpoint)
@@ -115,8 +123,7 @@ def _look(model: ModelConfig, machine: Machine) -> tuple[ModelFacts, Resolved | 
         working_bytes=working,
         kv=kv,
     )
-    device = _device(model, machine)
-    if template_fault is not None or device is None:
+    if template_fault is not None or device not in {each.id for each in machine.devices}:
         return facts, None
     inputs = Inputs((model.model, fingerprint), template_print)
     return facts, Resolved(model, geometry, load, working, kv, compute, kv_dtype, device, template, inputs, own)
@@ -129,11 +136,11 @@ def _precision(model: ModelConfig, machine: Machine) -> tuple[str, str]:
     return precision, precision if precision in VALUE_BYTES else best
 
 
-def _load_threads(model: ModelConfig, machine: Machine) -> int:
-    """As an engine chooses them."""
+def _load_threads(model: ModelConfig, cores: int) -> int:
+    """As an engine chooses them on a device of so many cores."""
     if model.load_thread_num != "auto":
         return model.load_thread_num
-    return 1 if machine.cores <= 2 else min(_MOST_LOAD_THREADS, machine.cores // 2)
+    return 1 if cores <= 2 else min(_MOST_LOAD_THREADS, cores // 2)
 
 
 def _kv(geometry: Geometry, dtype: str, model: ModelConfig) -> KvFacts:
@@ -144,12 +151,6 @@ def _kv(geometry: Geometry, dtype: str, model: ModelConfig) -> KvFacts:
         windows=groups.windows,
         step_tokens=AUTO_STEP_TOKENS if model.prefill_chunk == "auto" else model.prefill_chunk,
     )
-
-
-def _device(model: ModelConfig, machine: Machine) -> str | None:
-    wanted = model.device[0].id
-    known = {name: each.id for each in machine.devices for name in (each.id, *each.aliases)}
-    return machine.devices[0].id if wanted == "auto" else known.get(wanted)
 
 
 def checkpoint_fingerprint(path: str) -> str:

@@ -269,8 +269,7 @@ class _Course:
     # --- bytes ----------------------------------------------------------------------------------------
 
     def _taken(self, target: Target, besides: str = "") -> int:
-        device = target.holding.device
-        return sum(h.total_bytes for name, h in self.held.items() if h.device == device and name != besides)
+        return target.taken_of(holding for name, holding in self.held.items() if name != besides)
 
     def _look(self, during: str | None) -> None:
         for device in {each.device for each in self.held.values()}:

@@ -50,11 +50,15 @@ class House:
     def grant(self, target: Target, besides: str = "") -> int:
         """KV bytes this target's pool may have now. `besides` is the ledger's name of the generation
         that asks."""
-        return target.granted_beside(self.ledger.taken_bytes(target.holding.device, (besides,)))
+        return target.granted_beside(self.taken(target, besides))
 
     def fits(self, target: Target) -> bool:
         """Is there room for its weights, working memory and the least pool?"""
-        return target.fits_beside(self.ledger.taken_bytes(target.holding.device))
+        return target.fits_beside(self.taken(target))
+
+    def taken(self, target: Target, besides: str = "") -> int:
+        """Bytes of its device's budget that others take."""
+        return target.taken_of(holding for name, holding in self.ledger.held().items() if name != besides)
 
     def tell_of_room(self, besides: Unit | None = None) -> None:
         """Memory came free: every other pool looks whether it may grow."""

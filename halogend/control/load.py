@@ -120,7 +120,7 @@ async def _until_room(unit: Unit, target: Target, house: House) -> None:
     while not (fits := house.fits(target)) or house.goes_after_others(unit):
         left_s = deadline - time.monotonic()
         if not fits and left_s <= 0 and not house.any_draining():
-            taken = house.ledger.taken_bytes(target.holding.device)
+            taken = house.taken(target)
             message = f"{unit.name} does not fit: {mib(taken)} of {mib(target.budget_bytes)} are taken"
             raise StartError(Failure(code=Code.OVERLAP_DOES_NOT_FIT, message=message))
         patience_s = _TELL_EVERY_S if fits else max(left_s, _TELL_EVERY_S)
@@ -131,7 +131,7 @@ def _engine(target: Target, kv_bytes: int, house: House) -> EngineSpec:
     """The engine as it starts now: its part of the cores, and what there is room for."""
     return msgspec.structs.replace(
         target.spec.engine,
-        threads=house.cores.share(newcomers=1),
+        threads=house.cores.share(target.spec.cores),
         limits=with_pool(target, kv_bytes),
         loader_niceness=_ENGINE_NICENESS if house.any_serving() else 0,
     )

@@ -8,10 +8,12 @@ kind of machine can be described by a folder.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halogend.config.facts import DeviceFacts
+from halogend.config.placement import divided, is_on_host
+from halogend.config.schema import Document
 
 _RESERVE_SHARE = 0.10
 _LEAST_RESERVE_BYTES = 512 << 20
@@ -26,25 +28,39 @@ class Machine:
     has_bf16: bool
     devices: tuple[DeviceFacts, ...]
 
-    def device(self, device_id: str) -> DeviceFacts:
-        """`auto` is the first device."""
-        if device_id == "auto":
-            return self.devices[0]
-        return next(each for each in self.devices if device_id in (each.id, *each.aliases))
+    def as_divided(self, document: Document) -> Machine:
+        """With the devices that a document makes of it."""
+        return replace(self, devices=divided(document, self.devices))
+
+    @property
+    def host(self) -> DeviceFacts | None:
+        """The first device in the memory of the host."""
+        return next((each for each in self.devices if is_on_host(each.id)), None)
+
+    def pins(self, device_id: str) -> tuple[int, ...]:
+        """Cores that a device's engines are held to; none where that would be all of them."""
+        cores = next((each.cores for each in self.devices if each.id == device_id), ())
+        return () if len(cores) == self.cores else cores
+
+    def cores_of(self, device_id: str) -> int:
+        """How many a device has: all, where it states none."""
+        return next((len(each.cores) for each in self.devices if each.id == device_id), 0) or self.cores
 
 
 def probe(root: Path = Path("/")) -> Machine:
     """Raises OSError where /proc cannot be read."""
     meminfo = _meminfo(root)
     memory = min([meminfo["MemTotal"], *_cgroup_limits(root)])
+    cores = tuple(sorted(os.sched_getaffinity(0)))
     cpu = DeviceFacts(
         id="cpu:0",
         memory_bytes=memory,
         reserve_bytes=max(_LEAST_RESERVE_BYTES, int(memory * _RESERVE_SHARE)),
         foreign_bytes=max(0, meminfo["MemTotal"] - meminfo["MemAvailable"]),
         aliases=("cpu",),
+        cores=cores,
     )
-    return Machine(cores=len(os.sched_getaffinity(0)), has_bf16=_has_bf16(root), devices=(cpu,))
+    return Machine(cores=len(cores), has_bf16=_has_bf16(root), devices=(cpu,))
 
 
 def _meminfo(root: Path) -> dict[str, int]:

@@ -14,6 +14,7 @@ from halogend.config.codes import Code
 from halogend.config.fields import Apply, changed_fields
 from halogend.config.problems import Problem
 from halogend.config.schema import ServerConfig
+from halogend.config.values import cores_text
 from halogend.control.facts import Inputs
 from halogend.control.load_plan import LoadPlan
 from halogend.control.receipts import ModelAction
@@ -65,6 +66,8 @@ def _model_plan(old: Target | None, new: Target) -> ModelPlan:
     changes += _input_changes(old.inputs, new.inputs)
     if old.spec.engine.stretched != new.spec.engine.stretched:
         changes.append(_stretching(old, new))
+    if (where := new.holding.device) == old.holding.device and old.spec.cores != new.spec.cores:
+        changes.append(_cores(where, old, new))
     if not old.same_generation(new):
         return ModelPlan(new.name, ModelAction.REPLACE, tuple(changes), new)
     if old.holding.kv_bytes != new.holding.kv_bytes:
@@ -79,6 +82,11 @@ def _stretching(old: Target, new: Target) -> dict[str, Any]:
     """max_model_len is live, unless it crosses the context that a model's positions are made for."""
     was, is_ = old.spec.engine.stretched, new.spec.engine.stretched
     return {"field": "positions past the original context", "old": was, "new": is_, "class": Apply.GENERATION}
+
+
+def _cores(device: str, old: Target, new: Target) -> dict[str, Any]:
+    was, is_ = (cores_text(each.spec.cores) or "all" for each in (old, new))
+    return {"field": f"cores of {device}", "old": was, "new": is_, "class": Apply.GENERATION}
 
 
 def _input_changes(old: Inputs, new: Inputs) -> list[dict[str, Any]]:
@@ -114,8 +122,7 @@ def _do_not_fit(current: Mapping[str, Target | None], models: list[ModelPlan]) -
         if target is None or model.action not in (ModelAction.CREATE, ModelAction.REPLACE):
             continue
         leaves = model.model if target.replaces else None
-        held = [holding for name, holding in holdings.items() if name != leaves]
-        taken = sum(holding.total_bytes for holding in held if holding.device == target.holding.device)
+        taken = target.taken_of(holding for name, holding in holdings.items() if name != leaves)
         if not target.fits_beside(taken):
             problems.append(does_not_fit(target, taken))
     return tuple(problems)

@@ -13,6 +13,7 @@ from typing import Any
 from halogend.config.canonical import short_revision
 from halogend.config.facts import DeviceFacts
 from halogend.config.fit import allowance, usable_bytes
+from halogend.config.placement import divided
 from halogend.config.problems import Problem
 from halogend.config.schema import Document
 from halogend.control.forecast import DeviceForecast, Forecast, Use
@@ -56,10 +57,15 @@ class Room:
     budget_bytes: int
 
 
+NO_ROOM = Room(0, 0, 0, 0)
+"""Of a device that the document has not: what is left there is on its way out."""
+
+
 def rooms_of(document: Document, devices: Iterable[DeviceFacts]) -> dict[str, Room]:
-    """By device, as this document allows it."""
+    """By device, as this document divides and allows it. `devices` are the machine's."""
     return {
-        each.id: Room(*allowance(document, each), each.foreign_bytes, usable_bytes(document, each)) for each in devices
+        each.id: Room(*allowance(document, each), each.foreign_bytes, usable_bytes(document, each))
+        for each in divided(document, tuple(devices))
     }
 
 
@@ -86,7 +92,7 @@ def report(
         problems,
         models=[_model(each, bytes_, drains.get(each.model)) for each in plan.models],
         server_changes=list(plan.server_changes),
-        devices=[_device(each, rooms[each.device]) for each in bytes_.devices],
+        devices=[_device(each, rooms.get(each.device, NO_ROOM)) for each in bytes_.devices],
     )
 
 

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -125,9 +125,15 @@ class Child:
             self._tail.extend(lines)
 
 
-def spawn(host: Host, module: str, sockets: Mapping[str, socket.socket], environ: Mapping[str, str]) -> Child:
+def spawn(
+    host: Host,
+    module: str,
+    sockets: Mapping[str, socket.socket],
+    environ: Mapping[str, str],
+    cores: Collection[int] = (),
+) -> Child:
     """Starts `python -m module --NAME-fd N ... --parent-pid P` and closes our copies of the
-    child's sockets. Raises OSError when no process can be made."""
+    child's sockets. Raises OSError when no process can be made, or not on `cores` (none: all)."""
     arguments = [sys.executable, "-P", "-m", module, "--parent-pid", str(os.getpid())]
     for name, sock in sockets.items():
         arguments += [f"--{name}-fd", str(sock.fileno())]
@@ -145,10 +151,14 @@ def spawn(host: Host, module: str, sockets: Mapping[str, socket.socket], environ
         for sock in sockets.values():
             sock.close()
     try:
+        if cores:  # a child starts threads when it is told what to load, which is later; they inherit this
+            os.sched_setaffinity(popen.pid, cores)
         return Child(module.rpartition(".")[2], popen, host.stderr)
-    except OSError:  # it could not be watched
+    except OSError:  # not on these cores, or it could not be watched
         popen.kill()
         popen.wait()
+        if popen.stderr is not None:
+            popen.stderr.close()
         raise
 
 

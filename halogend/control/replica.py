@@ -65,13 +65,14 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """Frozen before the processes start."""
+    """Frozen before the processes start. `cores` are those they run on; none: all."""
 
     model: str
     text: TextSpec
     engine: EngineSpec
     progress_timeout_s: float
     warmup_prompt: str
+    cores: tuple[int, ...] = ()
 
 
 class Lease(Protocol):
@@ -188,7 +189,7 @@ class Replica:
 
     async def _spawn(self, role: str, sockets: dict[str, socket.socket], threads: int) -> Worker:
         environ = self._host.child_environ(threads)
-        worker = await Worker.start(self._host, role, sockets, environ, self._receive)
+        worker = await Worker.start(self._host, role, sockets, environ, self._receive, self.spec.cores)
         self._workers[role] = worker
         self._exits.append(asyncio.create_task(self._await_exit(worker)))
         return worker

@@ -135,13 +135,14 @@ class Steering:
         accepted, held = self._reconciler.accepted, self._reconciler.house.ledger.held()
         devices = self._reconciler.machine.devices
         rooms: dict[str, Room] = {} if accepted is None else rooms_of(accepted.document, devices)
+        known = dict.fromkeys([*(rooms or [each.id for each in devices]), *(each.device for each in held.values())])
         return {
             "devices": {
-                each.id: {
-                    **(msgspec.to_builtins(rooms[each.id]) if each.id in rooms else {}),
-                    "held_bytes": sum(h.total_bytes for h in held.values() if h.device == each.id),
+                device: {
+                    **(msgspec.to_builtins(rooms[device]) if device in rooms else {}),
+                    "held_bytes": sum(each.total_bytes for each in held.values() if each.device == device),
                 }
-                for each in devices
+                for device in known
             },
             "generations": {
                 name: {**msgspec.to_builtins(each), "total_bytes": each.total_bytes} for name, each in held.items()

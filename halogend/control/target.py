@@ -6,13 +6,14 @@ plan's business.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
 from halogend.config.fields import Apply, changed_fields
 from halogend.config.fit import usable_bytes
-from halogend.config.placement import kv_ratios
+from halogend.config.placement import kv_ratios, share_memory
 from halogend.config.schema import Document, ModelConfig
 from halogend.control.facts import Gathered, Inputs, Resolved
 from halogend.control.ledger import Holding
@@ -28,7 +29,8 @@ _DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85
 @dataclass(frozen=True, slots=True)
 class Target:
     """A model's desired state, concrete. `floor_bytes` is the least KV pool that can serve one full
-    request; `holding.kv_bytes` is what the pool may grow to."""
+    request; `holding.kv_bytes` is what the pool may grow to. `budget_bytes` is what generations may take of its
+    device, `shared_bytes` of the memory that its device is part of: more, where a document divides the host."""
 
     config: ModelConfig
     inputs: Inputs
@@ -37,6 +39,7 @@ class Target:
     holding: Holding
     floor_bytes: int
     budget_bytes: int
+    shared_bytes: int
     load: LoadPlan
 
     @property
@@ -46,6 +49,13 @@ class Target:
     @property
     def replaces(self) -> bool:
         return self.config.reload.strategy == "replace"
+
+    def taken_of(self, held: Iterable[Holding]) -> int:
+        """Bytes of its device's budget that others take: what they hold there, and so much of what they hold of
+        the memory around it as leaves less. Where the devices stay as they are those are the same."""
+        around = [each for each in held if share_memory(each.device, self.holding.device)]
+        there = sum(each.total_bytes for each in around if each.device == self.holding.device)
+        return max(there, sum(each.total_bytes for each in around) - (self.shared_bytes - self.budget_bytes))
 
     def fits_beside(self, taken_bytes: int) -> bool:
         """Is there room for its weights, working memory and the least pool where `taken_bytes` are held?"""
@@ -65,6 +75,7 @@ class Target:
         return (
             self.inputs.checkpoint == other.inputs.checkpoint
             and self.spec.engine.stretched == other.spec.engine.stretched
+            and self.spec.cores == other.spec.cores
             and all(field.apply is not Apply.GENERATION for field in fields)
         )
 
@@ -73,21 +84,24 @@ def make_targets(document: Document, gathered: Gathered) -> dict[str, Target]:
     """The desired state of every model. Every model's files must have been usable."""
     ratios = kv_ratios(document, gathered.machine.devices)
     found = {}
+    budgets = {each.id: usable_bytes(document, each) for each in gathered.machine.devices}
     for name, resolved in gathered.models.items():
-        budget = usable_bytes(document, gathered.machine.device(resolved.device))
+        budget = budgets[resolved.device]
+        shared = sum(size for device, size in budgets.items() if share_memory(device, resolved.device))
         fixed = sum(_fixed_bytes(gathered, peer) for peer in _peers(gathered, resolved.device))
         own = _fixed_bytes(gathered, name)
-        room = Room(budget, max(0, budget - fixed), max(0, budget - own), ratios.get(name, 0.0))
+        room = Room(budget, shared, max(0, budget - fixed), max(0, budget - own), ratios.get(name, 0.0))
         found[name] = _target(resolved, room, gathered.machine)
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes generations may take on a device, the part that is for KV, the most one model's pool could
-    ever have (address space: it costs nothing), and this model's share."""
+    """Bytes generations may take on a device and of the memory it is part of, the part that is for KV, the
+    most one model's pool could ever have (address space: it costs nothing), and this model's share."""
 
     budget_bytes: int
+    shared_bytes: int
     kv_budget_bytes: int
     reserve_bytes: int
     kv_ratio: float
@@ -109,7 +123,9 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
     most = resolved.kv.pool_bytes(limits.max_model_len, requests=config.max_batch)
     wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
     kv_bytes = max(floor, min(most, wanted))
-    engine = _engine_spec(resolved, limits, kv_bytes, max(kv_bytes, room.reserve_bytes), machine.cores)
+    engine = _engine_spec(
+        resolved, limits, kv_bytes, max(kv_bytes, room.reserve_bytes), machine.cores_of(resolved.device)
+    )
     text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
     spec = ReplicaSpec(
         model=config.name,
@@ -117,6 +133,7 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
         engine=engine,
         progress_timeout_s=config.load.progress_timeout_s,
         warmup_prompt=config.warmup.prompt,
+        cores=machine.pins(resolved.device),
     )
     return Target(
         config=config,
@@ -126,6 +143,7 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
         holding=Holding(resolved.device, resolved.load.held_bytes, resolved.working_bytes, kv_bytes),
         floor_bytes=floor,
         budget_bytes=room.budget_bytes,
+        shared_bytes=room.shared_bytes,
         load=resolved.load,
     )
 

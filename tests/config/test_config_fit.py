@@ -9,7 +9,7 @@ from support.config_documents import HEAD, read
 
 from halogend.config.codes import Code
 from halogend.config.facts import DeviceFacts, Facts, Fault, KvFacts, ModelFacts
-from halogend.config.placement import kv_ratios
+from halogend.config.placement import divided, kv_ratios
 from halogend.config.problems import Problem
 from halogend.config.rules import check
 from halogend.config.targets import target
@@ -196,3 +196,84 @@ def test_targets() -> None:
         target("cpu")
     with pytest.raises(ValueError, match="names no known device"):
         target("h200:x")
+
+
+HOST = DeviceFacts(
+    id="cpu:0",
+    memory_bytes=1000 * MIB,
+    reserve_bytes=100 * MIB,
+    foreign_bytes=50 * MIB,
+    aliases=("cpu",),
+    cores=(0, 1, 2, 3),
+)
+TWO = "devices: [{{id: 'cpu:0', cores: '0'{}}}, {{id: 'cpu:1', cores: '1-3'{}}}]\n"
+
+
+def parts(devices: str) -> tuple[DeviceFacts, ...]:
+    document = read(HEAD + "allow_empty: true\n" + devices).document
+    assert document is not None
+    return divided(document, (HOST, DeviceFacts(id="cuda:0", memory_bytes=1)))
+
+
+def on_host(devices: str, *, model: ModelFacts = FINE, on: str = "auto") -> list[Problem]:
+    parsed = read(HEAD + devices + f"models: [{{name: a, model: /a.gguf, device: '{on}', max_model_len: 16}}]\n")
+    assert parsed.partial is not None
+    facts = Facts(models={"a": model}, devices=divided(parsed.partial, (HOST,)), host=HOST)
+    return list(check(parsed, facts))
+
+
+def test_a_host_that_is_not_divided_is_one_device() -> None:
+    assert parts("")[0] == HOST
+    assert parts("devices: [{id: cpu, memory: 500MiB}]\n")[0] == HOST
+    assert parts("devices: [{id: cpu, cores: '1-2'}]\n")[0] == replace(HOST, cores=(1, 2))
+    assert parts("devices: [{id: 'cpu:1', cores: '1-2'}]\n")[0] == HOST  # which is a device that is not there
+
+
+def test_what_is_not_stated_is_shared_by_cores() -> None:
+    first, second, other = parts(TWO.format("", ""))
+    assert (first.id, first.cores, first.memory_bytes) == ("cpu:0", (0,), 250 * MIB)
+    assert (second.id, second.cores, second.memory_bytes) == ("cpu:1", (1, 2, 3), 750 * MIB)
+    assert (first.reserve_bytes, second.reserve_bytes) == (25 * MIB, 75 * MIB)
+    assert first.foreign_bytes + second.foreign_bytes == HOST.foreign_bytes
+    assert other.id == "cuda:0"
+
+
+def test_what_is_stated_is_taken_off_first_and_one_device_takes_the_cores_that_are_left() -> None:
+    three = "devices: [{id: 'cpu:7'}, {id: 'cpu:2', cores: '1', memory: 400MiB}, {id: 'cpu:0', cores: '3'}]\n"
+    found = [(each.id, each.cores, each.memory_bytes) for each in parts(three)[:3]]
+    assert found == [("cpu:0", (3,), 200 * MIB), ("cpu:2", (1,), 400 * MIB), ("cpu:7", (0, 2), 400 * MIB)]
+
+
+def test_memory_over_the_hosts_is_told_with_the_numbers() -> None:
+    assert on_host(TWO.format(", memory: 400MiB", ", memory: 600MiB")) == []
+    problem = only(on_host(TWO.format(", memory: 401MiB", ", memory: 600MiB")))
+    assert (problem.code, problem.path) == (Code.DEVICES_OVER_HOST, "devices[1].memory")
+    assert "1001.0 MiB" in problem.message
+    assert "1000.0 MiB" in problem.message
+    nothing_left = on_host(TWO.format(", memory: 1000MiB", ""))
+    assert [each.code for each in nothing_left] == [Code.DEVICES_OVER_HOST]
+    assert "nothing is left for cpu:1" in nothing_left[0].message
+
+
+def test_cores_that_are_not_there() -> None:
+    problem = only(on_host("devices: [{id: 'cpu:0', cores: '2-9'}]\n"))
+    assert (problem.code, problem.path) == (Code.DEVICE_CORES, "devices[0].cores")
+    assert "4-9" in problem.message
+    assert "0-3" in problem.message
+    none_left = only(on_host("devices: [{id: 'cpu:0', cores: '0-3'}, {id: 'cpu:1'}]\n"))
+    assert none_left.path == "devices[1].id"
+
+
+def test_each_device_of_a_host_has_its_own_room() -> None:
+    heavy = replace(FINE, weight_bytes=400 * MIB)
+    assert on_host(TWO.format("", ""), model=heavy, on="cpu:1") == []
+    assert only(on_host(TWO.format("", ""), model=heavy, on="cpu:0")).code == Code.WEIGHTS_DO_NOT_FIT
+    gone = only(on_host(TWO.format("", ""), on="cpu:2"))
+    assert gone.code == Code.DEVICE_NOT_THERE
+    assert "cpu:0, cpu:1" in gone.message
+
+
+def test_auto_never_means_a_spare_device() -> None:
+    devices = "devices: [{id: 'cpu:0', cores: '0', spare: true}, {id: 'cpu:1', cores: '1-3'}]\n"
+    assert on_host(devices, model=replace(FINE, weight_bytes=400 * MIB)) == []
+    assert only(on_host("devices: [{id: 'cpu:0', spare: true}]\n")).code == Code.DEVICE_SPARE

@@ -62,6 +62,8 @@ def test_bf16_is_read_from_the_processors_flags(machine, flags, expected):
     assert machine({}, flags=flags).has_bf16 is expected
 
 
-def test_auto_and_aliases_name_the_device(machine):
+def test_the_host_is_a_device_with_all_cores_and_holds_nobody_to_them(machine):
     found = machine({})
-    assert found.device("auto") is found.device("cpu") is found.device("cpu:0")
+    assert found.host is found.devices[0]
+    assert found.cores == found.cores_of("cpu:0") == len(found.host.cores) >= 1
+    assert found.pins("cpu:0") == ()

@@ -12,7 +12,6 @@ from support.engine_driver import engine_spec
 from halogend.config.schema import ModelConfig
 from halogend.control import facts
 from halogend.control.facts import AUTO_STEP_TOKENS as PLANNED_STEP_TOKENS
-from halogend.control.machine import Machine
 from halogend.engine import loading
 from halogend.engine.interface import Loaded
 from halogend.engine.limits import AUTO_STEP_TOKENS, check_limits, least_blocks, sched_limits
@@ -63,8 +62,8 @@ def test_a_chunk_left_to_us_is_planned_as_it_is_run() -> None:
 @pytest.mark.parametrize("cores", [1, 2, 3, 4, 6, 8, 64])
 def test_threads_of_a_load_are_planned_as_they_are_taken(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading.os, "sched_getaffinity", lambda _: set(range(cores)))
-    model, machine = ModelConfig(name="m", model="m.gguf"), Machine(cores, True, ())
-    assert facts._load_threads(model, machine) == loading.load_threads(engine_spec(Path("m.gguf"), load_threads=0))
+    model = ModelConfig(name="m", model="m.gguf")
+    assert facts._load_threads(model, cores) == loading.load_threads(engine_spec(Path("m.gguf"), load_threads=0))
 
 
 @pytest.mark.parametrize("chunk", [1, 16, 255, 257, 4096])

@@ -54,6 +54,7 @@ _SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     **{f"server.{path}": _FILES for path in ("tls.cert", "tls.key", "admin_tls.cert", "admin_tls.key")},
     "server.auth.keys[].file": _FILES,
     "devices[].id": _DEVICES,
+    "devices[].cores": st.sampled_from(["0", "0-3", "1,3", "2-5,7"]),
     "devices[].memory": _SIZES,
     "devices[].reserve": _SIZES,
     "models[].name": _NAMES,

@@ -12,6 +12,7 @@ from halogend.checkpoint.geometry import Geometry
 from halogend.config.canonical import revision
 from halogend.config.facts import DeviceFacts, Facts, KvFacts, ModelFacts
 from halogend.config.parse import parse
+from halogend.config.placement import device_of
 from halogend.config.rules import check
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import size_bytes
@@ -28,6 +29,7 @@ from halogend.control.receipts import ModelAction
 from halogend.control.target import Target, make_targets
 
 CONTEXT = 4096
+CORES = 4
 
 
 @dataclass
@@ -48,11 +50,15 @@ class Imagined:
             reserve_bytes=size_bytes(self.reserve),
             foreign_bytes=size_bytes(self.foreign),
             aliases=("cpu",),
+            cores=tuple(range(CORES)),
         )
-        return Machine(4, True, (device,))
+        return Machine(CORES, True, (device,))
 
     def gather(self, document: Document) -> Gathered:
-        resolved = {model.name: self._resolved(model) for model in document.models}
+        machine = self.machine.as_divided(document)
+        resolved = {
+            model.name: self._resolved(model, device_of(model, document, machine.devices)) for model in document.models
+        }
         facts = {
             name: ModelFacts(
                 format="gguf",
@@ -63,7 +69,9 @@ class Imagined:
             )
             for name, each in resolved.items()
         }
-        return Gathered(Facts(models=facts, devices=self.machine.devices), resolved, self.machine, Access())
+        return Gathered(
+            Facts(models=facts, devices=machine.devices, host=self.machine.host), resolved, machine, Access()
+        )
 
     def targets(self, text: str) -> tuple[Document, dict[str, Target]]:
         parsed = parse(text.encode(), "", {})
@@ -115,7 +123,7 @@ class Imagined:
             if each.action in ends
         }
 
-    def _resolved(self, model: ModelConfig) -> Resolved:
+    def _resolved(self, model: ModelConfig, device: str) -> Resolved:
         known = {"weights": "1GiB", "working": "256MiB", "block": "1MiB", "stored": "F16", "s": 5.0}
         known |= self.checkpoints.get(model.model, {})
         held = size_bytes(known["weights"])
@@ -136,7 +144,7 @@ class Imagined:
             kv=KvFacts(size_bytes(known["block"]), (None,), 256),
             compute_dtype="bf16",
             kv_dtype="bf16" if model.kv_cache_dtype == "auto" else model.kv_cache_dtype,
-            device="cpu:0",
+            device=device,
             template=model.chat_template,
             inputs=Inputs((model.model, "0"), None),
             sampling={},
