@@ -26,11 +26,14 @@ from halogend.api.listeners import Applications, Listeners
 from halogend.api.services import Services
 from halogend.control.acceptance import Source
 from halogend.control.cores import Cores
+from halogend.control.draining import Draining, draining
+from halogend.control.events import Events
 from halogend.control.generation import Generation
 from halogend.control.history import History
 from halogend.control.house import House
 from halogend.control.input_watch import InputWatch
 from halogend.control.ledger import Ledger
+from halogend.control.lookout import Lookout
 from halogend.control.machine import probe
 from halogend.control.notify import Notifier
 from halogend.control.planning import Given
@@ -41,7 +44,7 @@ from halogend.control.router import Router
 from halogend.control.source import Content, FileSource, StatedSource
 from halogend.control.standing import standing
 from halogend.control.state_dir import StateDir, StateError
-from halogend.control.status import status
+from halogend.control.status import cache, status
 from halogend.control.steering import Steering
 from halogend.control.supervisor import Supervisor
 from halogend.control.waits import first_of
@@ -101,6 +104,7 @@ class Daemon:
         self._inputs = InputWatch(self._reconciler.signatures, self._reconciler.reread)
         self._notifier = Notifier.from_environ(options.environ, os.getpid())
         self._supervisor = Supervisor(self._reconciler, self._notifier)
+        self._lookout = Lookout(self._reconciler, self._steering)
         self._started_at = self._house.clock()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -108,10 +112,12 @@ class Daemon:
     async def run(self) -> int:
         self._take_signals()
         supervising = asyncio.create_task(self._supervisor.run())
+        looking = asyncio.create_task(self._lookout.run())
         try:
             return await self._run()
         finally:
             supervising.cancel()
+            looking.cancel()
             self._notifier.close()
             self._activation.close()
 
@@ -164,7 +170,8 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         whole = status(self._reconciler, __version__, self._started_at)
-        return {**whole, **self._steering.view(), **self._listeners.view()}
+        devices = self._steering.ledger()["devices"]
+        return {**whole, **self._steering.view(), **self._listeners.view(), "devices": devices}
 
     def receipts(self) -> tuple[Receipt, ...]:
         return self._reconciler.receipts.all()
@@ -185,14 +192,26 @@ class Daemon:
         return self._followed(self._steering.rollback(receipt_id, actor))
 
     def hold(self, actor: str) -> dict[str, Any]:
-        return self._steering.hold(actor)
+        held = self._steering.hold(actor)
+        self._lookout.tick()
+        return held
 
     def resume(self, actor: str) -> Receipt | None:
         receipt = self._steering.resume(actor)
+        self._lookout.tick()
         return None if receipt is None else self._followed(receipt)
 
     def ledger(self) -> dict[str, Any]:
         return self._steering.ledger()
+
+    def cache(self) -> dict[str, Any]:
+        return cache(self._house)
+
+    def events(self) -> Events:
+        return self._house.events
+
+    def draining(self, model: str) -> Draining:
+        return draining(self._house, model)
 
     def _followed(self, receipt: Receipt) -> Receipt:
         self._supervisor.follow(receipt)
@@ -223,6 +242,7 @@ class Daemon:
 
     async def _drain(self) -> None:
         _log.info("stopping", drain_s=_STOP_DRAIN_S)
+        self._house.events.publish("daemon", state="stopping", drain_s=_STOP_DRAIN_S)
         await self._source.stop()
         self._listeners.stop_accepting()
         await first_of(self._listeners.until_asked(), self._hurry.wait())
@@ -233,6 +253,7 @@ class Daemon:
                 lease.end("shutting_down", "the server stopped before the answer was complete")
 
     async def _end(self) -> None:
+        self._house.events.close("shutting down")
         await self._listeners.close(_CLOSE_S)
         await self._reconciler.stop()
         await self._listeners.close(0)  # those of a document that was accepted meanwhile

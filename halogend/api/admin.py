@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from halogend.api.bodies import ClientGoneError, read_bytes
+from halogend.api.events import EventsEndpoint
 from halogend.api.exchange import until_gone
 from halogend.api.faults import application
 from halogend.api.generation import CLIENT_GONE
@@ -49,12 +50,15 @@ def admin_app(admin: Admin) -> Starlette:
             Route(f"{_PREFIX}/receipts/{{id}}", endpoint.receipt, methods=["GET"]),
             Route(f"{_PREFIX}/document", endpoint.document, methods=["GET"]),
             Route(f"{_PREFIX}/ledger", endpoint.ledger, methods=["GET"]),
+            Route(f"{_PREFIX}/cache", endpoint.cache, methods=["GET"]),
+            Route(f"{_PREFIX}/events", endpoint.events, methods=["GET"]),
             Route(f"{_PREFIX}/plan", endpoint.plan_source, methods=["GET"]),
             Route(f"{_PREFIX}/plan", endpoint.plan, methods=["POST"]),
             Route(f"{_PREFIX}/reload", endpoint.reload, methods=["POST"]),
             Route(f"{_PREFIX}/rollback", endpoint.rollback, methods=["POST"]),
             Route(f"{_PREFIX}/hold", endpoint.hold, methods=["POST"]),
             Route(f"{_PREFIX}/resume", endpoint.resume, methods=["POST"]),
+            Route(f"{_PREFIX}/models/{{name:path}}/drain", endpoint.drain, methods=["POST"]),
         ]
     )
 
@@ -88,6 +92,25 @@ class _AdminEndpoint:
 
     async def ledger(self, _request: Request) -> Response:
         return JSONResponse(self.admin.ledger())
+
+    async def cache(self, _request: Request) -> Response:
+        return JSONResponse(self.admin.cache())
+
+    async def events(self, request: Request) -> Any:
+        return await EventsEndpoint(self.admin.events()).stream(request)
+
+    async def drain(self, request: Request) -> Response:
+        """What drains of a model; `?now=true` ends its requests, `?wait=closed` answers when nothing of it is left."""
+        is_now, milestone = _switch(request, "now"), _milestone(request, "none", "closed")
+        draining = self.admin.draining(request.path_params["name"])
+        if is_now:
+            draining.end(actor_of(request))
+        if milestone is not None:
+            try:
+                await until_gone(request.receive, draining.closed())
+            except ClientGoneError:
+                return Response(status_code=CLIENT_GONE)
+        return JSONResponse(draining.view())
 
     async def plan_source(self, _request: Request) -> Response:
         """Of what the source holds now."""
@@ -150,11 +173,11 @@ def _switch(request: Request, name: str) -> bool:
     return _SWITCH[text]
 
 
-def _milestone(request: Request) -> Milestone | None:
-    """Of `?wait=`; None: nothing is waited for."""
+def _milestone(request: Request, *taken: str) -> Milestone | None:
+    """Of `?wait=`; None: nothing is waited for. `taken`: what may be, if not all."""
     wait = request.query_params.get("wait", "none")
-    if wait not in _WAITS:
-        raise RequestError("invalid_value", f"`wait` takes one of {', '.join(_WAITS)}", param="wait")
+    if wait not in (taken or _WAITS):
+        raise RequestError("invalid_value", f"`wait` takes one of {', '.join(taken or _WAITS)}", param="wait")
     return _WAITS[wait]
 
 

@@ -66,6 +66,7 @@ ERRORS: dict[str, ErrorRow] = {
     "receipt_not_found": ErrorRow(404, _INVALID, Code.BAD_REQUEST),
     "document_not_kept": ErrorRow(404, _INVALID, Code.BAD_REQUEST),
     "nothing_to_roll_back": ErrorRow(409, _INVALID, Code.BAD_REQUEST),
+    "nothing_drains": ErrorRow(409, _INVALID, Code.BAD_REQUEST),
     # the prompt against the model
     "empty_prompt": ErrorRow(400, _INVALID, Code.BAD_REQUEST),
     "bad_token": ErrorRow(400, _INVALID, Code.BAD_REQUEST),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
+from halogend.control.draining import Draining
+from halogend.control.events import Events
 from halogend.control.planning import Given
 from halogend.control.receipts import Receipt
 from halogend.control.requests import InferenceRequest, ServedModel
@@ -81,3 +83,12 @@ class Admin(Protocol):
         """The receipt of what was put off, if anything was."""
 
     def ledger(self) -> dict[str, Any]: ...
+
+    def cache(self) -> dict[str, Any]:
+        """What each generation's KV pool holds."""
+
+    def events(self) -> Events:
+        """What happens, for whoever follows it."""
+
+    def draining(self, model: str) -> Draining:
+        """What drains of this model now. Raises RequestError."""

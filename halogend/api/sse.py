@@ -25,12 +25,12 @@ from halogend.wire.messages import Delta, Finished
 
 log = structlog.get_logger(__name__)
 
-_HEADERS = {
+HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
     "x-accel-buffering": "no",  # proxies that gather output would hold tokens back
 }
-_KEEP_ALIVE = b": keep-alive\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
 _DONE = b"data: [DONE]\n\n"
 # No line ends of this format, but clients that cut lines as str.splitlines does (httpx) take them for such.
 _LINE_ENDS = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "\u0085\u2028\u2029"}
@@ -50,7 +50,7 @@ class EventStream:
     def __init__(self, exchange: Exchange, shape: ChunkShape, headers: dict[str, str], keep_alive_s: float) -> None:
         self._exchange = exchange
         self._shape = shape
-        self._headers = {**_HEADERS, **headers}
+        self._headers = {**HEADERS, **headers}
         self._keep_alive_s = keep_alive_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,7 +101,7 @@ class _Writer:
         self._wrote_at = self._loop.time()
 
     async def write(self, chunks: Iterable[dict[str, Any]]) -> None:
-        data = b"".join(map(_event, chunks))
+        data = b"".join(map(data_line, chunks))
         if data:
             await self._put(data)
 
@@ -112,7 +112,7 @@ class _Writer:
             if rest > 0:
                 await asyncio.sleep(rest)
             else:
-                await self._put(_KEEP_ALIVE)
+                await self._put(KEEP_ALIVE)
 
     async def end(self) -> None:
         await self._put(_DONE, last=True)
@@ -122,7 +122,7 @@ class _Writer:
         if not self._started:
             await response_to(error)({"type": "http"}, _nothing, self._send)
             return
-        await self._put(_event(body_of(error)), last=True)
+        await self._put(data_line(body_of(error)), last=True)
 
     async def _put(self, data: bytes, *, last: bool = False) -> None:
         async with self._lock:
@@ -135,7 +135,8 @@ class _Writer:
             self._wrote_at = self._loop.time()
 
 
-def _event(content: dict[str, Any]) -> bytes:
+def data_line(content: dict[str, Any]) -> bytes:
+    """The JSON of an event, and the empty line that ends it."""
     data = msgspec.json.encode(content)
     for char, escape in _LINE_ENDS.items():  # UTF-8: no other character holds these bytes
         data = data.replace(char, escape)

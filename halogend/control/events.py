@@ -53,7 +53,10 @@ class Events:
     @property
     def last_id(self) -> str:
         """Of the newest event; of the place before the first where there is none."""
-        return f"{self._run}-{self._last}"
+        return self.id_of(self._last)
+
+    def id_of(self, number: int) -> str:
+        return f"{self._run}-{number}"
 
     def publish(self, kind: str, **data: Any) -> None:
         """After `close` nothing is heard any more."""
@@ -102,6 +105,11 @@ class Reader:
         self._events = events
         self._number = number
         self.has_gap = has_gap
+
+    @property
+    def place(self) -> str:
+        """The id of the last event it has taken."""
+        return self._events.id_of(self._number)
 
     async def next(self) -> tuple[Event, ...]:
         """All that it has not taken yet; waits for the first. Empty when there will be none: the reason is

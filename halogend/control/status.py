@@ -10,6 +10,7 @@ from halogend.control.house import House
 from halogend.control.receipts import Outcome
 from halogend.control.reconciler import Reconciler
 from halogend.control.unit import Unit
+from halogend.wire.messages import EngineStats
 
 _UNSETTLED = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED)
 
@@ -54,7 +55,35 @@ def _model(unit: Unit, house: House) -> dict[str, Any]:
         "waiting": house.router.waiting(unit.name),
         "serving": _generation(unit.serving),
         "loading": _generation(unit.loading),
-        "draining": [_generation(each) for each in unit.draining],
+        "draining": [_draining(unit, each) for each in unit.draining],
+    }
+
+
+def cache(house: House) -> dict[str, Any]:
+    """What each generation's KV pool holds, in blocks; as its engine last said, about once a second."""
+    return {
+        "models": {
+            name: [_pool(each, role, stats) for role, each in _generations(unit) if (stats := each.stats) is not None]
+            for name, unit in house.units.items()
+        }
+    }
+
+
+def _generations(unit: Unit) -> list[tuple[str, Generation]]:
+    serving = [] if unit.serving is None else [("serving", unit.serving)]
+    return serving + [("draining", each) for each in unit.draining]
+
+
+def _pool(generation: Generation, role: str, stats: EngineStats) -> dict[str, Any]:
+    return {
+        "generation": generation.number,
+        "role": role,
+        "blocks_total": stats.blocks_total,
+        "blocks_used": stats.blocks_used,
+        "usage": round(stats.blocks_used / max(1, stats.blocks_total), 4),
+        "running": stats.running,
+        "waiting": stats.waiting,
+        "preemptions": stats.preemptions,
     }
 
 
@@ -68,6 +97,12 @@ def state(unit: Unit) -> str:
     if unit.loading is not None:
         return "restarting" if unit.active else "loading"
     return "failed" if unit.trouble else "starting"
+
+
+def _draining(unit: Unit, generation: Generation) -> dict[str, Any]:
+    drain, view = unit.drains.get(generation), _generation(generation) or {}
+    limit_s, left_s = (None, None) if drain is None else (round(drain.limit_s, 1), round(drain.left_s, 1))
+    return {**view, "limit_s": limit_s, "left_s": left_s}
 
 
 def _generation(generation: Generation | None) -> dict[str, Any] | None:

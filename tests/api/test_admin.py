@@ -77,7 +77,7 @@ async def test_reading() -> None:
         one = await client.get(f"/receipts/{first.id}")
         none = await client.get("/receipts/r99")
         ledger = (await client.get("/ledger")).json()
-        unbuilt = await client.get("/events")
+        unbuilt = await client.get("/nothing")
     assert document.text == "models: []\n"
     assert ledger == {"devices": {}}
     assert [each["id"] for each in listed["receipts"]] == [second.id, first.id]

@@ -1,0 +1,92 @@
+"""What moved since it was looked at last, as events: how models stand, how far loads are, what is held back.
+
+Receipts, steps and generations tell of themselves; what is only a value somewhere is compared here, once a
+second. Reads everything, writes nothing but events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from halogend.control.events import Events
+from halogend.control.generation import Generation
+from halogend.control.reconciler import Reconciler
+from halogend.control.status import state
+from halogend.control.steering import Steering
+from halogend.control.unit import Unit
+
+_log = structlog.get_logger()
+_EVERY_S = 1.0
+_TROUBLE_CHARACTERS = 2000
+_GONE = {"state": "gone", "trouble": None, "degraded": None}
+View = dict[str, Any]
+
+
+class Lookout:
+    """`tick` is one look; single writer of what was seen."""
+
+    def __init__(self, reconciler: Reconciler, steering: Steering) -> None:
+        self._units = reconciler.house.units
+        self._events: Events = reconciler.house.events
+        self._steering = steering
+        self._models: dict[str, View] = {}
+        self._loads: dict[tuple[str, int], View] = {}
+        self._standing: View = {key: None for key in steering.view() if key != "state"}
+
+    async def run(self) -> None:
+        while True:
+            try:
+                self.tick()
+            except Exception:  # noqa: BLE001  whoever watches misses something; nobody else may notice
+                _log.exception("lookout_failed")
+            await asyncio.sleep(_EVERY_S)
+
+    def tick(self) -> None:
+        """One event for each thing that is not as it was: `model`, `progress`, `hold`, `drift`, ..."""
+        self._look_at_models()
+        self._look_at_loads()
+        self._look_at_standing()
+
+    def _look_at_models(self) -> None:
+        now = {name: _model(unit) for name, unit in self._units.items()}
+        for name, view in {**{name: _GONE for name in self._models if name not in now}, **now}.items():
+            if view != self._models.get(name):
+                self._events.publish("model", model=name, **view)
+        self._models = now
+
+    def _look_at_loads(self) -> None:
+        loading = [each.loading for each in self._units.values() if each.loading is not None]
+        now = {(each.model, each.number): _progress(each) for each in loading}
+        for (name, number), view in now.items():
+            if view != self._loads.get((name, number)):
+                self._events.publish("progress", model=name, generation=number, **view)
+        self._loads = now
+
+    def _look_at_standing(self) -> None:
+        """Where state is kept is no news; that it cannot be is."""
+        now = self._steering.view()
+        kept = now.pop("state")
+        now["state_trouble"] = None if kept is None else kept["trouble"]
+        for key, value in now.items():
+            if value != self._standing.get(key):
+                self._events.publish(key, **{key: value})
+        self._standing = now
+
+
+def _model(unit: Unit) -> View:
+    return {"state": state(unit), "trouble": _cut(unit.trouble), "degraded": _cut(unit.degraded)}
+
+
+def _progress(generation: Generation) -> View:
+    pulse = generation.pulses().get("engine")
+    if pulse is None:
+        return {"stage": None, "loaded_bytes": 0, "total_bytes": 0}
+    return {"stage": pulse.stage, "loaded_bytes": pulse.done, "total_bytes": pulse.total}
+
+
+def _cut(text: str | None) -> str | None:
+    """A crash loop's trouble carries the last words of a process; the status has all of them."""
+    return text if text is None or len(text) <= _TROUBLE_CHARACTERS else f"{text[:_TROUBLE_CHARACTERS]} ..."
