@@ -28,6 +28,7 @@ from halogend.control.acceptance import Source
 from halogend.control.cores import Cores
 from halogend.control.draining import Draining, draining
 from halogend.control.events import Events
+from halogend.control.file_source import FileSource
 from halogend.control.generation import Generation
 from halogend.control.history import History
 from halogend.control.house import House
@@ -41,7 +42,7 @@ from halogend.control.process import Host
 from halogend.control.receipts import Outcome, Receipt
 from halogend.control.reconciler import Reconciler
 from halogend.control.router import Router
-from halogend.control.source import Content, FileSource, StatedSource
+from halogend.control.source import AnySource, Content, StatedSource
 from halogend.control.standing import standing
 from halogend.control.state_dir import StateDir, StateError
 from halogend.control.status import cache, status
@@ -82,6 +83,7 @@ class Daemon:
     def __init__(self, options: Options) -> None:
         machine = probe()
         given = options.config
+        self._source: AnySource
         self._source = given if isinstance(given, StatedSource) else FileSource(given, self._on_change)
         self._metrics = Metrics(__version__)
         self._router = Router(on_waiting=self._metrics.waiting_in_router)
@@ -96,7 +98,7 @@ class Daemon:
         applications = Applications(self.inference, self.administration)
         self._listeners = Listeners(applications, self._metrics, options.admin, self._activation)
         origin = self._source
-        source = Source(origin.name, options.environ, origin.read, origin.parse, origin.peek)
+        source = Source(origin.name, options.environ, origin.read, origin.parse, origin.seen, origin.pushed)
         history = History(_state_dir(options.state))
         self._reconciler = Reconciler(self._house, machine, self._listeners, source, history)
         self._steering = Steering(self._reconciler)
@@ -170,8 +172,8 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         whole = status(self._reconciler, __version__, self._started_at)
-        devices = self._steering.ledger()["devices"]
-        return {**whole, **self._steering.view(), **self._listeners.view(), "devices": devices}
+        own = {"source_watch": self._source.view(), "devices": self._steering.ledger()["devices"]}
+        return {**whole, **self._steering.view(), **self._listeners.view(), **own}
 
     def receipts(self) -> tuple[Receipt, ...]:
         return self._reconciler.receipts.all()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halogend.cli import arguments
+from halogend.cli.documents import DOCUMENT_HELP, UnreadableError, read_document
 
 if TYPE_CHECKING:
     from halogend.config.facts import DeviceFacts, Facts
@@ -23,7 +23,7 @@ def add(subparsers: Any) -> None:
         help="everything that is wrong with a document, at once",
         description="Prints each problem as file:line:column: CODE: message (hint). Exit 0 valid, 1 invalid.",
     )
-    parser.add_argument("file", type=arguments.file_name, metavar="FILE", help="the document; - reads standard input")
+    parser.add_argument("file", type=arguments.file_name, metavar="FILE", help=DOCUMENT_HELP)
     parser.add_argument(
         "--print", action="store_true", dest="show", help="print the canonical form of a valid document"
     )
@@ -45,15 +45,15 @@ def run(args: argparse.Namespace) -> int:
     from halogend.config.targets import target
 
     try:
-        data = sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
+        data, name = read_document(args.file)
         targets = tuple(target(text) for text in args.target)
-    except OSError as error:
-        print(f"halogend check: {args.file}: {error.strerror}", file=sys.stderr)
+    except UnreadableError as error:
+        print(f"halogend check: {error}", file=sys.stderr)
         return USAGE
     except ValueError as error:
         print(f"halogend check: --target: {error}", file=sys.stderr)
         return USAGE
-    parsed = parse(data, "<stdin>" if args.file == "-" else args.file, os.environ)
+    parsed = parse(data, name, os.environ)
     facts = _facts(parsed.partial, targets, offline=args.offline) if parsed.partial else None
     problems = check(parsed, facts)
     for file in facts.files if facts else ():

@@ -6,11 +6,11 @@ import argparse
 import json
 import shutil
 import sys
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from halogend.cli import admin, arguments
+from halogend.cli.documents import DOCUMENT_HELP, UnreadableError, read_document
 from halogend.cli.plan_table import plan_lines
 
 _EXIT = {"unchanged": 0, "changes": 2}
@@ -30,7 +30,7 @@ def add(subparsers: Any) -> None:
         type=arguments.file_name,
         metavar="FILE",
         nargs="?",
-        help="the document; - reads standard input; default: the daemon's own source",
+        help=f"{DOCUMENT_HELP}; default: the daemon's own source",
     )
     add_json(parser)
     parser.set_defaults(run=run)
@@ -45,11 +45,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.file is None:
             return show(args, admin.ask(admin.address(args), "GET", "/plan")[1])
-        data = sys.stdin.buffer.read() if args.file == "-" else Path(args.file).read_bytes()
-        name = "<stdin>" if args.file == "-" else args.file
+        data, name = read_document(args.file)
         return show(args, admin.ask(admin.address(args), "POST", f"/plan?file={quote(name)}", data)[1])
-    except OSError as error:
-        print(f"halogend plan: {args.file}: {error.strerror}", file=sys.stderr)
+    except UnreadableError as error:
+        print(f"halogend plan: {error}", file=sys.stderr)
     except admin.AdminError as error:
         print(error, file=sys.stderr)
     return _FAULT

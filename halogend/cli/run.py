@@ -17,7 +17,7 @@ DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("run", help="the daemon, in the foreground")
     parser.add_argument(
-        "--config", type=arguments.path, default=Path(DEFAULT_CONFIG), metavar="FILE", help=DEFAULT_CONFIG
+        "--config", type=arguments.path, default=Path(DEFAULT_CONFIG), metavar="FILE_OR_DIR", help=DEFAULT_CONFIG
     )
     add_socket(parser)
     add_state(parser)

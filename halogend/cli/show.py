@@ -72,6 +72,9 @@ def hold_line(hold: dict[str, Any]) -> str:
 
 def _steering(status: dict[str, Any]) -> Iterator[str]:
     """What keeps the daemon from being what its source says."""
+    watch = status.get("source_watch")
+    if watch and watch["reason"]:
+        yield f"the source is looked at now and then: {watch['reason']}"
     if status["hold"]:
         yield hold_line(status["hold"])
     if status["drift"]:

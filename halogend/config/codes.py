@@ -42,13 +42,14 @@ class Code(enum.StrEnum):
          "nothing: editors and copy tools leave one for a moment."),
         "Write a document. To serve no model on purpose, write `models: []` and `allow_empty: true`.")
     TOO_LARGE = ("HCF-1004", "the document is too large",
-        "The file is over 256 KiB, or its aliases expand to more than 50,000 values.",
+        "The file, or the files of a directory together, are over 256 KiB, or aliases expand to over 50,000 values.",
         "A document holds settings only; check that the path names the right file.")
     SYNTAX = ("HCF-1005", "the document is not valid YAML",
         "The text breaks a rule of YAML at the place given: indentation, a tab, a missing colon or quote.",
         "Mend the line, or the one before it. Quote text that holds `: `, ` #` or starts with one of `[{&*!|>%@`.")
     DUPLICATE_KEY = ("HCF-1006", "the same key stands twice",
-        "A mapping has the key twice, so one of the two values would be lost without a word.",
+        ("A mapping has the key twice, or two files of a directory say it, so one of the two values would be lost "
+         "without a word. Only sections and the lists of models, devices and keys are put together."),
         "Keep one of them. The message gives both places.")
     UNKNOWN_KEY = ("HCF-1007", "a key that is not known",
         "No field of this name exists at this place; mostly a misspelling or a wrong indentation.",

@@ -51,7 +51,8 @@ class Findings:
 
     def report(self, code: Code, mark: Mark | None, path: str, message: str, hint: str = "") -> None:
         line, column = (mark.line, mark.column) if mark else (None, None)
-        self.problems.append(Problem(code, message, hint, self.file, line, column, path))
+        file = mark.file if mark and mark.file else self.file
+        self.problems.append(Problem(code, message, hint, file, line, column, path))
 
     def saw(self, entry: Entry, path: str) -> None:
         """Remembers the place of a field: its value, or its key where the value starts on another line."""

@@ -44,7 +44,7 @@ def _keys(auth: AuthConfig, places: Places) -> Iterator[Problem]:
 
 def _line(places: Places, index: int, field: str) -> str:
     mark = places.mark(f"server.auth.keys[{index}].{field}")
-    return f" (line {mark.line})" if mark else ""
+    return f" ({mark.words})" if mark else ""
 
 
 def _admin(server: ServerConfig, places: Places) -> Iterator[Problem]:

@@ -1,6 +1,7 @@
 """Bytes of a document -> the document, or every problem of its text and values.
 
     bytes -> tree (places) -> shape (keys, both forms) -> schema (values) -> document
+    bytes of several files -> their trees -> one tree (parts)
 
 Contradictions between fields are the rules' business. Nothing a user may write raises here.
 """
@@ -13,10 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from halogend.config import tree
+from halogend.config import parts, tree
+from halogend.config.codes import Code
 from halogend.config.findings import Findings
+from halogend.config.nodes import Node
 from halogend.config.places import ParseResult, Places
-from halogend.config.problems import in_order
+from halogend.config.problems import Problem, in_order
 from halogend.config.profiles import pinned
 from halogend.config.refusals import report_refusal
 from halogend.config.schema import Document, ModelConfig, ModelReloadConfig
@@ -24,8 +27,9 @@ from halogend.config.shape import shape
 
 
 def parse(data: bytes, file: str, env: Mapping[str, str]) -> ParseResult:
-    """Reads one document. `file` names it in problems; `env` is what `${NAME}` in paths is taken from."""
-    root, problems = tree.read(data, file)
+    """Reads one document, of one file or of several (`parts.pack`). `file` names it in problems, of several
+    their directory; `env` is what `${NAME}` in paths is taken from."""
+    root, problems = _read(data, file)
     if root is None:
         return ParseResult(None, None, in_order(problems), Places(file))
     findings = Findings(file, env, list(problems))
@@ -36,6 +40,14 @@ def parse(data: bytes, file: str, env: Mapping[str, str]) -> ParseResult:
     partial, kept = _partial(plain, findings)
     places = Places(file, findings.marks, kept)
     return ParseResult(None, partial, in_order(tuple(findings.problems)), places)
+
+
+def _read(data: bytes, file: str) -> tuple[Node | None, tuple[Problem, ...]]:
+    try:
+        files = parts.unpack(data)
+    except ValueError as error:
+        return None, (Problem(Code.CONTROL_CHARACTER, str(error), "send it again", file),)
+    return tree.read(data, file) if files is None else parts.read(files, file)
 
 
 def _validated(plain: dict[str, Any], findings: Findings) -> Document | None:

@@ -14,10 +14,17 @@ _MODEL_INDEX = re.compile(r"^models\[(\d+)\]")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the file; both count from 1, the column in characters."""
+    """A place in the file; both count from 1, the column in characters. `file` is set where a document
+    is made of several."""
 
     line: int
     column: int
+    file: str = ""
+
+    @property
+    def words(self) -> str:
+        """For messages about another place: `line 3`, or `/etc/halogen/20-chat.yaml, line 3`."""
+        return f"{self.file}, line {self.line}" if self.file else f"line {self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,8 @@ class Places:
     def problem(self, code: str, path: str, message: str, hint: str = "") -> Problem:
         mark = self.mark(path)
         line, column = (mark.line, mark.column) if mark else (None, None)
-        return Problem(code, message, hint, self.file, line, column, self.in_file(path))
+        file = mark.file if mark and mark.file else self.file
+        return Problem(code, message, hint, file, line, column, self.in_file(path))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Problem:
 
 
 def in_order(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """Each problem once, by place in the file; what has no place comes last."""
+    """Each problem once, by file and place in it; what has no place comes last."""
     far = 1 << 60
     unique = dict.fromkeys(problems)
-    return tuple(sorted(unique, key=lambda p: (p.line or far, p.column or far, p.code, p.path)))
+    return tuple(sorted(unique, key=lambda p: (not p.line, p.file, p.line or far, p.column or far, p.code, p.path)))

@@ -66,7 +66,7 @@ def _names(document: Document, places: Places) -> Iterator[Problem]:
         if earlier == index:
             continue
         mark = places.mark(f"models[{earlier}].name")
-        where = f" (line {mark.line})" if mark else ""
+        where = f" ({mark.words})" if mark else ""
         message = f"the name {model.name!r} is already another model's{where}"
         hint = "rename one; models that share traffic share an entry in aliases"
         yield places.problem(Code.DUPLICATE_NAME, f"models[{index}].name", message, hint)

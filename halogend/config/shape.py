@@ -55,7 +55,7 @@ def shape(root: Node, into: Findings) -> dict[str, Any]:
         short[0].mark,
         short[0].key,
         f"`{short[0].key}` belongs to the short form (one model at the top level), "
-        f"`{full[0].key}` (line {full[0].mark.line}) to the full form",
+        f"`{full[0].key}` ({full[0].mark.words}) to the full form",
         "move the model's fields into an entry of `models:`, or remove the keys of the full form",
     )
     return {}
@@ -151,7 +151,7 @@ def _moved(entry: Entry, node: Mapping, path: str, values: dict[str, Any], into:
     there = node.get(home)
     twin = there.node.get(entry.key) if there and isinstance(there.node, Mapping) else None
     if twin is not None:
-        message = f"`{entry.key}` stands here and in `{home}` (line {twin.mark.line})"
+        message = f"`{entry.key}` stands here and in `{home}` ({twin.mark.words})"
         into.report(Code.TWO_SPELLINGS, entry.mark, where, message, "keep one of them")
         return
     inner: dict[str, Any] = {}

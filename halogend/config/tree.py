@@ -38,9 +38,10 @@ class Refused(Exception):  # noqa: N818  # control flow of this module: carries 
         self.mark = mark
 
 
-def read(data: bytes, file: str) -> tuple[Node | None, tuple[Problem, ...]]:
-    """The root node (None if there is none to speak of) and what is wrong with the text."""
-    builder = _Builder(file)
+def read(data: bytes, file: str, *, is_part: bool = False) -> tuple[Node | None, tuple[Problem, ...]]:
+    """The root node (None if there is none to speak of) and what is wrong with the text. The marks of a
+    part, one file of several, name it; a part may hold comments alone."""
+    builder = _Builder(file, file if is_part else "")
     try:
         text = _decode(data)
         for event in _events(text):
@@ -52,7 +53,7 @@ def read(data: bytes, file: str) -> tuple[Node | None, tuple[Problem, ...]]:
         message, hint = "an escape or a version number is out of range", "look behind this place for \\U or %YAML"
         builder.report(Code.SYNTAX, message, hint, builder.last)
         return None, tuple(builder.problems)
-    if builder.root is None:
+    if builder.root is None and not (is_part and data.strip()):
         builder.report(Code.EMPTY_DOCUMENT, "the document is empty", "write a document, or restore the file")
     return builder.root, tuple(builder.problems)
 
@@ -139,11 +140,12 @@ class _Open:
 class _Builder:
     """Events in, a tree out. Faults that allow reading on are gathered in `problems`."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, part: str) -> None:
         self.root: Node | None = None
         self.problems: list[Problem] = []
         self.last: Mark | None = None
         self._file = file
+        self._part = part
         self._stack: list[_Open] = []
         self._anchors: dict[str, Node] = {}
         self._documents = 0
@@ -154,7 +156,8 @@ class _Builder:
 
     def take(self, event: yaml.Event) -> None:
         start = event.start_mark
-        mark = self.last = Mark(start.line + 1, start.column + 1) if start else Mark(1, 1)
+        line, column = (start.line + 1, start.column + 1) if start else (1, 1)
+        mark = self.last = Mark(line, column, self._part)
         if isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:

@@ -10,8 +10,9 @@ from halogend.config.parse import parse
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ServerConfig
 from halogend.control.access import Access
+from halogend.control.aside import aside
 from halogend.control.receipts import ModelRecord, Outcome, Receipt
-from halogend.control.source import Content, Parse
+from halogend.control.source import READ_LIMIT_S, Content, Parse, SourceError
 
 
 class Sockets(Protocol):
@@ -27,14 +28,23 @@ class Sockets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where documents come from. `read` raises SourceError and counts as seen by a watch, `peek` does
-    not (None: there is none); `environ` is what `${NAME}` means; `parse` knows the places in what was read."""
+    """Where documents come from. `read` may block and raises SourceError; `seen` is told what was taken, so
+    that a watch does not offer it again; `environ` is what `${NAME}` means; `parse` knows the places in
+    what was read. `pushed` is told the content of a PUT: is it the source's own from now on?"""
 
     file: str
     environ: Mapping[str, str]
     read: Callable[[], Content]
     parse: Parse = parse
-    peek: Callable[[], Content] | None = None
+    seen: Callable[[Content], None] = lambda _: None
+    pushed: Callable[[Content], bool] = lambda _: False
+
+    async def content(self) -> Content:
+        """What it holds now. Raises SourceError, also where it does not answer."""
+        try:
+            return await aside(self.read, READ_LIMIT_S)
+        except TimeoutError as error:
+            raise SourceError(f"{self.file} did not answer within {READ_LIMIT_S:g} s") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from halogend.config.values import BUILT_IN_TEMPLATES
 from halogend.control.access import Access, look
 from halogend.control.load_plan import LoadPlan, plan_load
 from halogend.control.machine import Machine, probe
-from halogend.control.source import read_regular
+from halogend.control.source_files import read_regular
 from halogend.control.working import working_bytes
 
 AUTO_STEP_TOKENS = 256  # what an engine computes of one request in a step when prefill_chunk is auto

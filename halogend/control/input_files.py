@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from halogend.control.source import read_regular
+from halogend.control.source_files import read_regular
 
 Signature = tuple[int, int, int, int]
 """Device, inode, size and mtime in nanoseconds: a file that was replaced or rewritten differs."""

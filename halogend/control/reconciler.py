@@ -19,6 +19,7 @@ from halogend.config.canonical import canonical
 from halogend.config.codes import Code
 from halogend.config.facts import FileFact
 from halogend.config.fit import file_problems
+from halogend.config.parts import is_unfinished
 from halogend.config.places import Places
 from halogend.config.problems import Problem
 from halogend.config.schema import ServerConfig
@@ -113,7 +114,7 @@ class Reconciler:
     async def plan(self, given: Given | None = None) -> dict[str, Any]:
         """What accepting this document would do now; None: what the source holds. Changes nothing."""
         try:
-            given = given or self._sources((self.source.peek or self.source.read)())
+            given = given or self._sources(await self.source.content())
         except SourceError as error:
             return rejected(Subject(self.source.file, None, self._revision()), (self._unreadable(error),))
         drafted = await draft(given, self.source.environ, self.machine, self._access)
@@ -138,10 +139,11 @@ class Reconciler:
     async def look_at_source(self) -> None:
         """Learns the revision of what the source holds, and counts it as seen."""
         try:
-            given = self._sources(self.source.read())
+            given = self._sources(await self.source.content())
         except SourceError:
             self.source_revision = None
             return
+        self.source.seen(given.content)
         self.source_revision = (await draft(given, self.source.environ, self.machine, self._access)).revision
 
     def reread(self, path: Path) -> Receipt:
@@ -221,7 +223,7 @@ class Reconciler:
         """Read, parse, look, check, plan, bind: nothing that runs is touched before all are right."""
         async with self.house.step(None, "validate"):
             try:
-                given = ask.given or self._sources(self._content(ask.seen))
+                given = ask.given or self._sources(await self._content(ask.seen))
             except SourceError as error:
                 return self._reject(ask.receipt, (self._unreadable(error),))
             while True:
@@ -278,15 +280,18 @@ class Reconciler:
     def _unreadable(self, error: SourceError) -> Problem:
         return Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file)
 
-    def _content(self, seen: Content | None) -> Content:
+    async def _content(self, seen: Content | None) -> Content:
         """What the source holds now: a later edit wins over what a watch saw before. Raises SourceError."""
         try:
-            now = self.source.read()
+            now = await self.source.content()
         except SourceError:
             if seen is None:
                 raise
             return seen
-        return seen if seen is not None and not now.data.strip() else now
+        if seen is not None and is_unfinished(now.data):
+            return seen
+        self.source.seen(now)
+        return now
 
     async def _prepare(self, drafted: Draft) -> tuple[Problem, ...]:
         if drafted.document is None:

@@ -1,39 +1,22 @@
-"""Where the document comes from: a file whose folder is watched, or what the command line states.
+"""Where the document comes from, as the rest of the daemon sees it: a name, and bytes when they are asked for.
 
-Any event in the folder only means "maybe"; a slow poll means it as well. The bytes decide: what
-differs from what was last seen is offered, once per burst. A missing or empty file is an editor's
-or a rename's middle, never a wish: nothing is offered until there is content again.
+Owns what a source is, and the sources that nobody watches: a document that is stated once, and one that is
+pushed. Must never know what the bytes mean.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import errno
 import hashlib
-import os
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-from watchdog.events import FileSystemEvent, FileSystemEventHandler
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
+from typing import Any, Protocol
 
 from halogend.config.parse import parse
 from halogend.config.places import ParseResult
 
 MAX_DOCUMENT_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds. A burst is over after `trailing` of quiet, at the latest `longest` after it began."""
-
-    trailing: float = 0.2
-    longest: float = 2.0
-    poll: float = 5.0
+READ_LIMIT_S = 30.0
+"""For a source to give its bytes: a file takes microseconds, a mount whose server is gone for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +26,10 @@ class Content:
     data: bytes
     digest: str
 
+    @classmethod
+    def of(cls, data: bytes) -> Content:
+        return cls(data, hashlib.sha256(data).hexdigest())
+
 
 Parse = Callable[[bytes, str, Mapping[str, str]], ParseResult]
 
@@ -51,114 +38,37 @@ class SourceError(Exception):
     """The source cannot be read; says which path and why."""
 
 
-def read_regular(path: Path, limit_bytes: int) -> bytes:
-    """Up to `limit_bytes` of a regular file; a pipe or a device, which could hold the reader for
-    ever, is an OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        return file.read(limit_bytes)
+class NothingYetError(SourceError):
+    """There is no document yet, and that is no fault."""
 
 
-class FileSource:
-    """`read` is the only way to the bytes. `on_change` gets content that was not seen before."""
-
-    def __init__(self, path: Path, on_change: Callable[[Content], None], timing: Timing | None = None) -> None:
-        self.path = path
-        self._on_change = on_change
-        self._timing = timing or Timing()
-        self._last_seen: str | None = None
-        self._maybe = asyncio.Event()
-        self._observer: BaseObserver | None = None
-        self._task: asyncio.Task[None] | None = None
+class AnySource(Protocol):
+    """`read` may block, is safe in any thread and changes nothing; `seen` is told which content was taken
+    for a change, so that a watch does not offer it again. `pushed` is the content of a PUT. `view` says
+    how it is watched; `stays`: the daemon stays up whatever its document is."""
 
     @property
-    def name(self) -> str:
-        return str(self.path)
+    def name(self) -> str: ...
 
     @property
-    def parse(self) -> Parse:
-        return parse
+    def parse(self) -> Parse: ...
+
+    @property
+    def stays(self) -> bool: ...
 
     def read(self) -> Content:
-        """The bytes now; remembered as seen. Raises SourceError."""
-        content = self.peek()
-        self._last_seen = content.digest
-        return content
+        """Raises SourceError."""
 
-    def peek(self) -> Content:
-        """The bytes now; a watch still takes them for new. Raises SourceError."""
-        try:
-            data = read_regular(self.path, MAX_DOCUMENT_BYTES + 1)
-        except OSError as error:
-            raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        if len(data) > MAX_DOCUMENT_BYTES:
-            raise SourceError(f"{self.path} is larger than {MAX_DOCUMENT_BYTES >> 20} MiB")
-        return Content(data, hashlib.sha256(data).hexdigest())
+    def seen(self, content: Content) -> None: ...
 
-    def start(self) -> None:
-        """Begins to watch. Where no watch can be had, the poll alone serves."""
-        loop = asyncio.get_running_loop()
-        observer = Observer()
-        handler = _Maybe(lambda: loop.call_soon_threadsafe(self._maybe.set))
-        with contextlib.suppress(OSError):  # out of inotify watches, or a folder that is not there
-            observer.schedule(handler, str(self.path.absolute().parent))
-            observer.start()
-            self._observer = observer
-        self._task = asyncio.create_task(self._run())
+    def pushed(self, content: Content) -> bool:
+        """Is it the source's document from now on?"""
 
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        if self._observer is not None:
-            self._observer.stop()
-            await asyncio.to_thread(self._observer.join)
+    def view(self) -> dict[str, Any]: ...
 
-    async def _run(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.poll):
-                    await self._maybe.wait()
-                await self._until_quiet()
-            self._maybe.clear()
-            await self._look()
+    def start(self) -> None: ...
 
-    async def _until_quiet(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._timing.longest):
-                while self._maybe.is_set():
-                    self._maybe.clear()
-                    await asyncio.sleep(self._timing.trailing)
-
-    async def _look(self) -> None:
-        """Offers what is new once two readings agree: without events a writer may be in the middle."""
-        seen = self._last_seen
-        content = self._read_or_none()
-        if content is None or content.digest == seen:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._timing.longest):
-                while True:
-                    await asyncio.sleep(self._timing.trailing)
-                    before, content = content, self._read_or_none()
-                    if before and content and before.digest == content.digest:
-                        break
-        if content is not None and content.data.strip() and content.digest != seen:
-            self._on_change(content)
-        else:
-            self._last_seen = seen
-
-    def _read_or_none(self) -> Content | None:
-        try:
-            return self.read()
-        except SourceError:
-            return None
+    async def stop(self) -> None: ...
 
 
 class StatedSource:
@@ -167,16 +77,24 @@ class StatedSource:
     `name` stands for it in status and problems; `parse` reads it, and names where a fault of it is.
     """
 
+    stays = False
+
     def __init__(self, name: str, data: bytes, parse: Parse) -> None:
         self.name = name
         self.parse = parse
-        self._content = Content(data, hashlib.sha256(data).hexdigest())
+        self._content = Content.of(data)
 
     def read(self) -> Content:
         return self._content
 
-    def peek(self) -> Content:
-        return self._content
+    def seen(self, content: Content) -> None:
+        """It is always the same."""
+
+    def pushed(self, content: Content) -> bool:
+        return False
+
+    def view(self) -> dict[str, Any]:
+        return {"kind": "stated", "watch": "none", "reason": None}
 
     def start(self) -> None:
         """Nothing begins: it cannot change."""
@@ -185,12 +103,40 @@ class StatedSource:
         """Nothing was begun."""
 
 
-class _Maybe(FileSystemEventHandler):
-    """Opening and reading are our own doing; everything else in the folder may be a change."""
+class PushedSource:
+    """The document that was pushed last; before the first push what `first` reads, once when it is asked.
 
-    def __init__(self, tell: Callable[[], object]) -> None:
-        self._tell = tell
+    `first` raises SourceError; that there is nothing is no fault. Single writer: the reconciler's loop.
+    """
 
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        if event.event_type not in {"opened", "closed_no_write"}:
-            self._tell()
+    stays = True
+    parse: Parse = staticmethod(parse)
+
+    def __init__(self, name: str, first: Callable[[], Content | None]) -> None:
+        self.name = name
+        self._first = first
+        self._last: Content | None = None
+
+    def read(self) -> Content:
+        if self._last is not None:
+            return self._last
+        found = self._first()
+        if found is None:
+            raise NothingYetError(f"no document was pushed yet, and there is none at {self.name}")
+        return found
+
+    def seen(self, content: Content) -> None:
+        """Nothing is watched."""
+
+    def pushed(self, content: Content) -> bool:
+        self._last = content
+        return True
+
+    def view(self) -> dict[str, Any]:
+        return {"kind": "push", "watch": "none", "reason": None}
+
+    def start(self) -> None:
+        """Nothing begins: documents come by themselves."""
+
+    async def stop(self) -> None:
+        """Nothing was begun."""

@@ -42,6 +42,18 @@ def test_problems_one_a_line_and_exit_1(write: Write, capsys: pytest.CaptureFixt
     assert second.startswith(f"{path}:3:7: HCF-1008: ")
 
 
+def test_a_directory_is_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "20-chat.yaml").write_text("models: [{name: chat, model: /a.gguf}]\n")
+    (tmp_path / "10-server.yaml").write_text(f"{HEAD}server: {{port: 8001}}\n")
+    assert main(["check", "--offline", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith(", models: chat\n")
+    (tmp_path / "30-more.yaml").write_text("server:\n  port: 8002\n")
+    assert main(["check", "--offline", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(f"{tmp_path}/30-more.yaml:2:3: HCF-1006: the key 'port' stands in two files; ")
+    assert f"first at {tmp_path}/10-server.yaml:" in out
+
+
 def test_print_shows_the_canonical_form_alone(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--offline", "--print", write("model: /a.gguf\n")]) == 0
     document = read("model: /a.gguf\n").document
@@ -78,7 +90,7 @@ def test_target_stands_in_for_the_machines_devices(write: Write, capsys: pytest.
     assert "this machine has h100:0" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["/no/such/file.yaml"], ["/"], ["--target", "abacus", __file__]])
+@pytest.mark.parametrize("arguments", [["/no/such"], ["/dev/null/file.yaml"], ["--target", "abacus", __file__]])
 def test_what_cannot_be_checked_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--offline", *arguments]) == 2
     captured = capsys.readouterr()
