@@ -7,13 +7,16 @@ drains or changes it need not know how many replicas there are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+import itertools
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
-from halogend.control.health import Pulse
+from halogend.control.health import SPEAKING_S, Pulse
 from halogend.control.process import Host
-from halogend.control.replica import Company, Lease, Replica, ReplicaSpec, UpdateError
+from halogend.control.replica import Company, Lease, Replica, ReplicaSpec, State, UpdateError
 from halogend.control.startup import Ready
+from halogend.control.tally import counters_of, together
 from halogend.wire.messages import EngineLimits, EngineStats, PrepareEngine, PrepareText
 
 OthersSpeak = Callable[["Generation"], bool]
@@ -23,25 +26,36 @@ T = TypeVar("T")
 
 class Generation:
     """`died` is set when the last replica of a started generation ends without `stop`; `reason` then
-    says how."""
+    says how. `replicas` are its places, a dead one until another stands there; `leaving` are those that
+    were dropped and still answer requests. `on_loss` hears of a replica that died while others serve on.
+    Single writer: convergence."""
 
     def __init__(
         self,
-        spec: ReplicaSpec,
+        specs: Sequence[ReplicaSpec],
         number: int,
         host: Host,
-        on_stats: OnStats,
+        on_stats: OnStats = lambda generation, stats: None,
         others_speak: OthersSpeak = lambda generation: False,
     ) -> None:
-        self.spec = spec
         self.number = number
+        self.on_loss: Callable[[Replica], None] = lambda replica: None
         self.died = asyncio.Event()
         self.reason = ""
+        self.leaving: list[Replica] = []
+        self._host = host
         self._on_stats = on_stats
         self._others_speak = others_speak
-        company = Company(self._take_stats, self._bury, self._speak_beside)
-        self.replicas = [Replica(spec, number, 0, host, company)]
+        self._made = itertools.count()
         self._next_update = 1
+        self._past: list[EngineStats] = []
+        self._attended: dict[Replica, asyncio.Task[None]] = {}
+        self.replicas = [self.make(spec) for spec in specs]
+
+    @property
+    def spec(self) -> ReplicaSpec:
+        """Of the first replica; the others differ in where they are and in their room."""
+        return self.replicas[0].spec
 
     @property
     def model(self) -> str:
@@ -66,7 +80,9 @@ class Generation:
 
     @property
     def stats(self) -> EngineStats | None:
-        return self.replicas[0].stats
+        """Of all replicas together; None before the first has spoken."""
+        said = self._said()
+        return together(said) if said else None
 
     @property
     def measured_bytes(self) -> int:
@@ -80,7 +96,7 @@ class Generation:
 
     @property
     def pids(self) -> dict[str, int]:
-        """By role; `engine/1` is the engine of the second replica."""
+        """By role; `engine/1` is the engine of the replica with index 1."""
         return self._by_role(lambda replica: replica.pids)
 
     @property
@@ -100,7 +116,11 @@ class Generation:
     async def start(self) -> Ready:
         """Until every replica could serve. Raises StartError; the processes are gone by then. Cancelling
         undoes it as well."""
-        return await self.replicas[0].start()
+        try:
+            return (await all_of(replica.start() for replica in self.replicas))[0]
+        except BaseException:
+            await self.stop()
+            raise
 
     def check_alive(self) -> None:
         """Raises StartError when a process has gone since it was ready."""
@@ -110,12 +130,16 @@ class Generation:
     # --- live changes -------------------------------------------------------------------------
 
     async def prepare(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
-        """All workers check and hold the change. Raises UpdateError; then nothing is held."""
-        prepared = (replica.prepare(text, engine) for replica in self.replicas)
-        failures = [each for each in await asyncio.gather(*prepared, return_exceptions=True) if each is not None]
-        if failures:
+        """All workers check and hold the change. Raises UpdateError; then nothing is held. A replica that
+        is dead is passed over: it is started again with what was committed."""
+        asked = [replica for replica in self.replicas if replica.state is State.READY]
+        if not asked:
+            raise UpdateError(f"{self.model} does not serve")
+        try:
+            await all_of(replica.prepare(text, engine) for replica in asked)
+        except BaseException:
             self.discard(text, engine)
-            raise next((each for each in failures if not isinstance(each, UpdateError)), failures[0])
+            raise
 
     def commit(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
         """Takes effect between two steps. A worker that died meanwhile is the supervisor's case."""
@@ -134,48 +158,126 @@ class Generation:
         for replica in self.replicas:
             replica.set_threads(threads)
 
+    # --- replicas -----------------------------------------------------------------------------
+
+    def make(self, spec: ReplicaSpec, instead_of: Replica | None = None) -> Replica:
+        """Another replica, not started, that belongs to this generation and takes no requests yet."""
+        company = Company(self._take_stats, self._bury, self._speak_beside)
+        index = next(self._made) if instead_of is None else instead_of.index
+        return Replica(spec, self.number, index, self._host, company)
+
+    def join(self, newcomer: Replica, instead_of: Replica | None = None) -> None:
+        """It takes requests from now on, in the place of one that died or in one of its own."""
+        if instead_of is None:
+            self.replicas.append(newcomer)
+        else:
+            self.replicas[self.replicas.index(instead_of)] = newcomer
+            self._outlive(instead_of)
+
+    def drop(self, replica: Replica) -> None:
+        """It takes no further request; `let_go` when it was stopped."""
+        self.replicas.remove(replica)
+        self.leaving.append(replica)
+
+    def let_go(self, replica: Replica) -> None:
+        """It is stopped."""
+        self.leaving.remove(replica)
+        self._outlive(replica)
+
+    def attend(self, dead: Replica, work: Coroutine[Any, Any, None]) -> None:
+        """Goes on in the background, one for each dead replica; cancelled when the generation is stopped."""
+        if dead in self._attended:
+            work.close()
+            return
+        task = self._attended[dead] = asyncio.create_task(work)
+        task.add_done_callback(lambda done: self._attended.pop(dead, None))
+
     # --- leases -------------------------------------------------------------------------------
 
     def roomiest(self, besides: Replica | None = None) -> Replica | None:
-        """The replica that a request goes to: alive, with the fewest leases."""
+        """The replica that a request goes to: alive, with the fewest leases for its weight."""
         alive = [replica for replica in self.replicas if replica.is_alive and replica is not besides]
-        return min(alive, key=lambda replica: len(replica.leases), default=None)
+        return min(alive, key=lambda replica: (len(replica.leases) + 1) / replica.weight, default=None)
 
     @property
     def leases(self) -> frozenset[Lease]:
         """Of every replica."""
-        return frozenset(lease for replica in self.replicas for lease in replica.leases)
+        return frozenset(lease for replica in self._all() for lease in replica.leases)
 
     async def drained(self) -> None:
         """Returns when no request holds this generation any more."""
-        while busy := [replica for replica in self.replicas if replica.leases]:
+        while busy := [replica for replica in self._all() if replica.leases]:
             await busy[0].drained()
 
     # --- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> dict[str, int]:
         """Ends all processes and returns their exit statuses by role. Idempotent; cancelled, it kills them."""
-        statuses = await asyncio.gather(*(replica.stop() for replica in self.replicas))
-        return _numbered(statuses)
+        everybody = self._all()
+        for replica in everybody:
+            replica.leave()
+        try:
+            await self._no_longer_attended()
+            ended = await asyncio.gather(*(replica.stop() for replica in everybody))
+            return _numbered(zip(everybody, ended, strict=True))
+        finally:
+            for replica in everybody:  # also where a stop never began
+                replica.kill()
+
+    async def _no_longer_attended(self) -> None:
+        works = list(self._attended.values())
+        for work in works:
+            work.cancel()
+        await asyncio.gather(*works, return_exceptions=True)
 
     # --- what the replicas say ------------------------------------------------------------------
 
+    def _all(self) -> list[Replica]:
+        return [*self.replicas, *self.leaving]
+
+    def _said(self) -> list[EngineStats]:
+        return [*self._past, *(each.stats for each in self._all() if each.stats is not None)]
+
+    def _outlive(self, replica: Replica) -> None:
+        if replica.stats is not None:
+            self._past = [together([*self._past, counters_of(replica.stats)])]
+
     def _take_stats(self, replica: Replica, stats: EngineStats) -> None:
-        self._on_stats(self, stats)
+        self._on_stats(self, together(self._said(), spoke=stats))
 
     def _speak_beside(self, replica: Replica) -> bool:
-        return self._others_speak(self)
+        now = time.monotonic()
+        siblings = [pulse for each in self.replicas if each is not replica for pulse in each.pulses().values()]
+        return any(pulse.silent_s(now) < SPEAKING_S for pulse in siblings) or self._others_speak(self)
 
     def _bury(self, replica: Replica) -> None:
-        if not self.is_alive:
-            self.reason = self.reason or replica.reason
+        if replica not in self.replicas:
+            return
+        if any(each.is_alive for each in self.replicas):
+            self.on_loss(replica)
+        elif not self.died.is_set():
+            self.reason = replica.reason
             self.died.set()
 
     def _by_role(self, of: Callable[[Replica], dict[str, T]]) -> dict[str, T]:
-        return _numbered(of(replica) for replica in self.replicas)
+        return _numbered((replica, of(replica)) for replica in self.replicas)
 
 
-def _numbered(parts: Iterable[dict[str, T]]) -> dict[str, T]:
+async def all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Their results. Where one raises, the others are cancelled and have ended before it is raised here."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def _numbered(parts: Iterable[tuple[Replica, dict[str, T]]]) -> dict[str, T]:
     return {
-        f"{role}/{index}" if index else role: value for index, part in enumerate(parts) for role, value in part.items()
+        f"{role}/{replica.index}" if replica.index else role: value
+        for replica, part in parts
+        for role, value in part.items()
     }

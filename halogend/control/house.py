@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
@@ -37,8 +37,9 @@ class House:
     loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
     clock: Callable[[], float] = time.time
 
-    def make(self, spec: ReplicaSpec, number: int) -> Generation:
-        return Generation(spec, number, self.host, self._stats, self._others_speak)
+    def make(self, specs: Sequence[ReplicaSpec], number: int) -> Generation:
+        """With a replica for each spec."""
+        return Generation(specs, number, self.host, self._stats, self._others_speak)
 
     def _others_speak(self, generation: Generation) -> bool:
         """Has a worker of another generation said something lately? Then the host did not stall."""

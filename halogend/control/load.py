@@ -24,6 +24,7 @@ from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord
+from halogend.control.replica import ReplicaSpec
 from halogend.control.startup import StartError
 from halogend.control.target import Target, with_pool
 from halogend.control.unit import Unit
@@ -35,7 +36,7 @@ _ROOM_PATIENCE_S = 5.0  # for a live change of another model that gives memory b
 _TELL_EVERY_S = 1.0
 # Those who serve on these cores come first. A tokenizer at 19 would take minutes beside engines that are
 # always busy, for two seconds of work.
-_ENGINE_NICENESS, _TEXT_NICENESS = 19, 10
+ENGINE_NICENESS, TEXT_NICENESS = 19, 10
 T = TypeVar("T")
 
 
@@ -47,8 +48,9 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
     """`fingerprint` is of the checkpoint that is meant. Raises StartError and Superseded; in both cases the
     processes are gone."""
     async with _slot(unit, target, house) as kv_bytes, house.step(record, "load") as step:
-        spec = replace(target.spec, engine=_engine(target, kv_bytes, house), text=_text(target, house))
-        generation = unit.loading = house.make(spec, unit.next_number())
+        engine, text = _engine(target, kv_bytes, house), _text(target, house)
+        spec = replace(target.spec, engine=engine, text=text, fingerprint=fingerprint)
+        generation = unit.loading = house.make([spec], unit.next_number())
         holding = replace(target.holding, kv_bytes=kv_bytes)
         house.enter(generation, holding)
         house.state(generation, "loading")
@@ -56,7 +58,7 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
         telling = asyncio.create_task(_tell_progress(generation))
         try:
             await unless_superseded(unit, target, generation.start())
-            await unless_superseded(unit, target, _check_unchanged(target, fingerprint))
+            await unless_superseded(unit, target, check_unchanged(spec))
             await generation.measure()
             generation.check_alive()
         except BaseException:
@@ -133,23 +135,23 @@ def _engine(target: Target, kv_bytes: int, house: House) -> EngineSpec:
         target.spec.engine,
         threads=house.cores.share(target.spec.cores),
         limits=with_pool(target, kv_bytes),
-        loader_niceness=_ENGINE_NICENESS if house.any_serving() else 0,
+        loader_niceness=ENGINE_NICENESS if house.any_serving() else 0,
     )
 
 
 def _text(target: Target, house: House) -> TextSpec:
-    return msgspec.structs.replace(target.spec.text, loader_niceness=_TEXT_NICENESS if house.any_serving() else 0)
+    return msgspec.structs.replace(target.spec.text, loader_niceness=TEXT_NICENESS if house.any_serving() else 0)
 
 
-async def _check_unchanged(target: Target, fingerprint: str) -> None:
+async def check_unchanged(spec: ReplicaSpec) -> None:
     """The two processes read the files one after the other, and after they were planned with: what they
     read is one model only if nothing changed meanwhile. Raises StartError."""
-    path, _ = target.inputs.checkpoint
+    path = spec.engine.path
     try:
         now = await aside(lambda: checkpoint_fingerprint(path))
     except CheckpointError as error:
         raise StartError(Failure(code=error.code, message=error.message)) from error
-    if now != fingerprint:
+    if now != spec.fingerprint:
         message = f"{path}: changed while it was loaded; reload again when it is whole"
         raise StartError(Failure(code=FILE_UNREADABLE, message=message))
 

@@ -13,8 +13,10 @@ import itertools
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
 
 from halogend.config.codes import Code
 from halogend.control.client import Client
@@ -27,6 +29,7 @@ from halogend.wire.messages import (
     AnyMessage,
     Commit,
     Discard,
+    EngineLimits,
     EngineReady,
     EngineSpec,
     EngineStats,
@@ -65,7 +68,8 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """Frozen before the processes start. `cores` are those they run on; none: all."""
+    """Frozen before the processes start. `cores` are those they run on; none: all. `weight` is its part of the
+    requests beside other replicas, `fingerprint` that of the checkpoint that is meant."""
 
     model: str
     text: TextSpec
@@ -73,6 +77,9 @@ class ReplicaSpec:
     progress_timeout_s: float
     warmup_prompt: str
     cores: tuple[int, ...] = ()
+    fingerprint: str = ""
+    device: str = ""
+    weight: float = 1.0
 
 
 class Lease(Protocol):
@@ -94,7 +101,8 @@ class Company:
 
 class Replica:
     """`died` is set when a started replica ends without `stop`; `reason` then says how. `generation` is
-    the number of the one it belongs to, `index` its place there, from 0."""
+    the number of the one it belongs to, `index` its place there, from 0. `deaths` of its place are in seconds
+    of the monotonic clock; `trouble` says why a dead one was not started again yet."""
 
     def __init__(self, spec: ReplicaSpec, generation: int, index: int, host: Host, company: Company) -> None:
         self.spec = spec
@@ -105,16 +113,35 @@ class Replica:
         self.reason = ""
         self.stats: EngineStats | None = None
         self.client = Client(f"{spec.model} generation {generation}" + (f" replica {index + 1}" if index else ""))
-        self.engine_limits = spec.engine.limits
         self.measured_bytes = 0
+        self.weight = spec.weight
+        self.trouble = ""
+        self.deaths: tuple[float, ...] = ()
         self.leases: set[Lease] = set()
         self._idle = asyncio.Event()
+        self._text, self._engine_limits = spec.text, spec.engine.limits
         self._host = host
         self._company = company
         self._workers: dict[str, Worker] = {}
         self._startup = Startup(spec.model)
         self._watcher: asyncio.Task[None] | None = None
         self._exits: list[asyncio.Task[None]] = []
+
+    @property
+    def name(self) -> str:
+        """In the ledger: `chat#3`, or `chat#3/1` for the second of a generation."""
+        return f"{self.spec.model}#{self.generation}" + (f"/{self.index}" if self.index else "")
+
+    @property
+    def engine_limits(self) -> EngineLimits:
+        """As committed last."""
+        return self._engine_limits
+
+    @property
+    def present_spec(self) -> ReplicaSpec:
+        """The spec with every live change that was committed: what starts in its place."""
+        engine = msgspec.structs.replace(self.spec.engine, limits=self._engine_limits)
+        return replace(self.spec, text=self._text, engine=engine, weight=self.weight)
 
     @property
     def ready(self) -> Ready:
@@ -212,8 +239,10 @@ class Replica:
         """Takes effect between two steps. A worker that died meanwhile is the supervisor's case."""
         self._tell(_TEXT, text and Commit(update=text.update))
         self._tell(_ENGINE, engine and Commit(update=engine.update))
+        if text is not None:
+            self._text = msgspec.structs.replace(self._text, limits=text.limits, chat_template=text.chat_template)
         if engine is not None:
-            self.engine_limits = engine.limits
+            self._engine_limits = engine.limits
 
     def discard(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
         self._tell(_TEXT, text and Discard(update=text.update))
@@ -242,22 +271,29 @@ class Replica:
 
     # --- stop ---------------------------------------------------------------------------------
 
-    async def stop(self) -> dict[str, int]:
-        """Ends both processes and returns their exit statuses. Idempotent; cancelled, it kills them."""
+    def leave(self) -> None:
+        """The first of its end: what happens to its processes from here on is no death."""
         if self.state is not State.DEAD:
             self.state = State.STOPPED
         if self._watcher is not None:
             self._watcher.cancel()
+
+    async def stop(self) -> dict[str, int]:
+        """Ends both processes and returns their exit statuses. Idempotent; cancelled, it kills them."""
+        self.leave()
         try:
             await self.measure()
             for role in self._workers:
                 self._tell(role, Stop())
             return {role: await reap(worker.child, _STOP_GRACE_S) for role, worker in self._workers.items()}
         finally:
-            for worker in self._workers.values():
-                worker.child.kill()
-                worker.close()
-            self.client.close()
+            self.kill()
+
+    def kill(self) -> None:
+        for worker in self._workers.values():
+            worker.child.kill()
+            worker.close()
+        self.client.close()
 
     # --- what the workers say -------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from halogend.control.adjust import Adjustment, prepare
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
 from halogend.control.house import House
+from halogend.control.mend import nurse
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import drain_limit_s
 from halogend.control.replica import UpdateError
@@ -143,6 +144,7 @@ def assign(
         unit.serving, unit.active = generation, target
         unit.trouble = unit.degraded = None
         house.cores.join(generation)
+        nurse(unit, generation, house)
         house.state(generation, "serving")
         house.metrics.engine_up(unit.name, generation.number, up=True)
         step.detail.update(generation=generation.number)

@@ -73,7 +73,7 @@ class FakeText:
         """A generation that is ready as far as the router can see."""
         ours, theirs = socket.socketpair()
         self._channel = await AsyncChannel.open(theirs, self._take, lambda error: self.closed.set())
-        made = Generation(spec_of(model), number, Host({}, None), lambda generation, stats: None)
+        made = Generation([spec_of(model)], number, Host({}, None))
         (replica,) = made.replicas
         await replica.client.connect(ours)
         engine = EngineReady(

@@ -1,0 +1,101 @@
+"""A replica that died while others of its generation serve: started again in its place, with back-off.
+
+The others take its requests meanwhile, so nothing is given up: the tries go on, ever more seldom, as long
+as the generation serves. Its bytes stay in the ledger, so that there is room for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import msgspec
+import structlog
+
+from halogend.control.generation import Generation
+from halogend.control.house import House
+from halogend.control.load import ENGINE_NICENESS, TEXT_NICENESS, check_unchanged
+from halogend.control.replica import Replica, ReplicaSpec, UpdateError
+from halogend.control.startup import StartError
+from halogend.control.unit import Unit
+from halogend.wire.messages import PrepareEngine, PrepareText
+
+_log = structlog.get_logger()
+BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 60.0)  # before the first restart, the second, ... and all others
+FORGIVEN_AFTER_S = 300.0
+
+
+def nurse(unit: Unit, generation: Generation, house: House) -> None:
+    """Looks after the replicas of a generation that serves from now on, also those that are dead already."""
+
+    def lost(replica: Replica) -> None:
+        if unit.serving is generation:
+            generation.attend(replica, _mend(unit, generation, replica, house))
+
+    generation.on_loss = lost
+    for replica in generation.replicas:
+        if replica.died.is_set():
+            lost(replica)
+
+
+async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House) -> None:
+    """Returns when another stands in its place, or when the generation serves no more."""
+    _log.error("replica_died", model=unit.name, replica=dead.name, reason=dead.reason, tail=dead.stderr_tail)
+    dead.trouble = dead.reason
+    await dead.stop()
+    deaths = dead.deaths
+    while unit.serving is generation:
+        now = time.monotonic()
+        deaths = (*(at for at in deaths if now - at < FORGIVEN_AFTER_S), now)
+        await asyncio.sleep(BACKOFF_S[min(len(deaths), len(BACKOFF_S)) - 1])
+        if unit.serving is not generation:
+            return
+        try:
+            async with house.loads:
+                newcomer = await _started(generation, dead)
+        except (StartError, UpdateError) as error:
+            dead.trouble = str(error)
+            _log.error("replica_not_started", model=unit.name, replica=dead.name, error=str(error))
+            continue
+        newcomer.deaths = deaths
+        generation.join(newcomer, instead_of=dead)
+        house.cores.join(generation)
+        _log.info("replica_serving", model=unit.name, replica=newcomer.name)
+        return
+
+
+async def _started(generation: Generation, dead: Replica) -> Replica:
+    """With every live change that was committed until it is returned. Raises StartError and UpdateError; its
+    processes are gone then."""
+    newcomer = generation.make(_beside_others(dead.present_spec), instead_of=dead)
+    try:
+        await newcomer.start()
+        await check_unchanged(newcomer.spec)
+        while not _is_current(newcomer, dead):
+            await _catch_up(generation, newcomer, dead)
+        newcomer.check_alive()
+    except BaseException:
+        await newcomer.stop()
+        raise
+    return newcomer
+
+
+def _beside_others(spec: ReplicaSpec) -> ReplicaSpec:
+    engine = msgspec.structs.replace(spec.engine, loader_niceness=ENGINE_NICENESS)
+    return replace(spec, engine=engine, text=msgspec.structs.replace(spec.text, loader_niceness=TEXT_NICENESS))
+
+
+def _is_current(newcomer: Replica, dead: Replica) -> bool:
+    newcomer.weight = dead.weight
+    own, wanted = newcomer.present_spec, _beside_others(dead.present_spec)
+    return own == wanted
+
+
+async def _catch_up(generation: Generation, newcomer: Replica, dead: Replica) -> None:
+    """Takes what was committed while it started."""
+    wanted, number = dead.present_spec, generation.next_update()
+    text = PrepareText(update=number, limits=wanted.text.limits, chat_template=wanted.text.chat_template)
+    engine = PrepareEngine(update=number, limits=wanted.engine.limits)
+    await newcomer.prepare(text, engine)
+    newcomer.commit(text, engine)
