@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from halogend.control.generation import Generation
+from halogend.control.replica import Replica
 
 
 class Cores:
@@ -18,20 +18,22 @@ class Cores:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._engines: list[Generation] = []
+        self._engines: list[Replica] = []
 
     def share(self, cores: Sequence[int] = ()) -> int:
         """Threads for a newcomer on `cores` (none: all) beside the engines that serve."""
         return self._threads(cores, [*(each.spec.cores for each in self._engines), cores])
 
-    def join(self, generation: Generation) -> None:
-        if generation not in self._engines:
-            self._engines.append(generation)
+    def join(self, *engines: Replica) -> None:
+        """Those that serve from now on; one that does already is left alone."""
+        if new := [each for each in engines if each not in self._engines]:
+            self._engines += new
             self._tell()
 
-    def leave(self, generation: Generation) -> None:
-        if generation in self._engines:
-            self._engines.remove(generation)
+    def leave(self, *engines: Replica) -> None:
+        there = [each for each in self._engines if each not in engines]
+        if there != self._engines:
+            self._engines = there
             self._tell()
 
     def _tell(self) -> None:

@@ -53,6 +53,11 @@ class Generation:
         self.replicas = [self.make(spec) for spec in specs]
 
     @property
+    def everybody(self) -> list[Replica]:
+        """Whoever may hold requests."""
+        return [*self.replicas, *self.leaving]
+
+    @property
     def spec(self) -> ReplicaSpec:
         """Of the first replica; the others differ in where they are and in their room."""
         return self.replicas[0].spec
@@ -154,10 +159,6 @@ class Generation:
         self._next_update += 1
         return self._next_update
 
-    def set_threads(self, threads: int) -> None:
-        for replica in self.replicas:
-            replica.set_threads(threads)
-
     # --- replicas -----------------------------------------------------------------------------
 
     def make(self, spec: ReplicaSpec, instead_of: Replica | None = None) -> Replica:
@@ -202,18 +203,18 @@ class Generation:
     @property
     def leases(self) -> frozenset[Lease]:
         """Of every replica."""
-        return frozenset(lease for replica in self._all() for lease in replica.leases)
+        return frozenset(lease for replica in self.everybody for lease in replica.leases)
 
     async def drained(self) -> None:
         """Returns when no request holds this generation any more."""
-        while busy := [replica for replica in self._all() if replica.leases]:
+        while busy := [replica for replica in self.everybody if replica.leases]:
             await busy[0].drained()
 
     # --- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> dict[str, int]:
         """Ends all processes and returns their exit statuses by role. Idempotent; cancelled, it kills them."""
-        everybody = self._all()
+        everybody = self.everybody
         for replica in everybody:
             replica.leave()
         try:
@@ -232,11 +233,8 @@ class Generation:
 
     # --- what the replicas say ------------------------------------------------------------------
 
-    def _all(self) -> list[Replica]:
-        return [*self.replicas, *self.leaving]
-
     def _said(self) -> list[EngineStats]:
-        return [*self._past, *(each.stats for each in self._all() if each.stats is not None)]
+        return [*self._past, *(each.stats for each in self.everybody if each.stats is not None)]
 
     def _outlive(self, replica: Replica) -> None:
         if replica.stats is not None:

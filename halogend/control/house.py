@@ -88,7 +88,7 @@ class House:
         self._show_memory(holding.device)
 
     def leave(self, generation: Generation) -> None:
-        self.cores.leave(generation)
+        self.cores.leave(*generation.everybody)
         holding = self.ledger.leave(ledger_name(generation))
         if holding is not None:
             self._show_memory(holding.device)

@@ -59,8 +59,9 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
             _log.error("replica_not_started", model=unit.name, replica=dead.name, error=str(error))
             continue
         newcomer.deaths = deaths
+        house.cores.leave(dead)
         generation.join(newcomer, instead_of=dead)
-        house.cores.join(generation)
+        house.cores.join(newcomer)
         _log.info("replica_serving", model=unit.name, replica=newcomer.name)
         return
 

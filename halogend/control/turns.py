@@ -143,7 +143,7 @@ def assign(
         house.router.switch(unit.name, generation, target.settings)
         unit.serving, unit.active = generation, target
         unit.trouble = unit.degraded = None
-        house.cores.join(generation)
+        house.cores.join(*generation.replicas)
         nurse(unit, generation, house)
         house.state(generation, "serving")
         house.metrics.engine_up(unit.name, generation.number, up=True)
