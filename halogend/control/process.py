@@ -32,11 +32,12 @@ _SIGNAL_HINTS = {
 @dataclass(frozen=True, slots=True)
 class Host:
     """What children are started with. `environ` is the daemon's own, read by the command line; a
-    child is the module ROLE of `package`."""
+    child is the module ROLE of `package`; `root` is where /proc and /sys are."""
 
     environ: Mapping[str, str]
     stderr: BinaryIO
     package: str = "halogend"
+    root: Path = Path("/")
 
     def child_environ(self, threads: int) -> dict[str, str]:
         """Idle OpenMP threads sleep instead of spinning: a load, a text process or the daemon on one of

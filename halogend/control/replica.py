@@ -20,7 +20,8 @@ import msgspec
 
 from halogend.config.codes import Code
 from halogend.control.client import Client
-from halogend.control.health import Pulse, verdict
+from halogend.control.doing import Looks
+from halogend.control.health import LATE_S, Pulse, suspects, verdict
 from halogend.control.process import Host, ending, reap
 from halogend.control.startup import Ready, Startup
 from halogend.control.worker import Worker
@@ -124,6 +125,7 @@ class Replica:
         self._company = company
         self._workers: dict[str, Worker] = {}
         self._startup = Startup(spec.model)
+        self._looks = Looks(host.root)
         self._watcher: asyncio.Task[None] | None = None
         self._exits: list[asyncio.Task[None]] = []
 
@@ -344,12 +346,19 @@ class Replica:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             now = time.monotonic()
             late_s, due = now - due, now
-            if self.state is State.STARTING:
-                self._startup.judge(self.pulses(), now, self.spec.progress_timeout_s)
-            elif tick % _MEASURE_EVERY == 0:
+            self._judge(now, late_s)
+            if tick % _MEASURE_EVERY == 0 and self.state is State.READY:
                 await self.measure()
-            elif (
-                wrong := verdict(self.pulses(), now, late_s, others_speak=self._company.others_speak(self))
-            ) is not None:
-                role, self.reason = wrong
-                self._workers[role].child.kill()
+
+    def _judge(self, now: float, late_s: float) -> None:
+        """Reads /proc only of those that give cause."""
+        pulses = self.pulses()
+        doing = self._looks.take(suspects(pulses, now), self.pids, now)
+        if self.state is State.STARTING:
+            if late_s <= LATE_S:
+                self._startup.judge(pulses, now, self.spec.progress_timeout_s, doing)
+            return
+        wrong = verdict(pulses, now, late_s, doing, others_speak=self._company.others_speak(self))
+        if wrong is not None:
+            role, self.reason = wrong
+            self._workers[role].child.kill()

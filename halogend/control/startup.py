@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from halogend.config.codes import Code
 from halogend.control.client import Client, Order
+from halogend.control.doing import Doing
 from halogend.control.health import Pulse
 from halogend.wire.messages import (
     EngineReady,
@@ -97,12 +98,13 @@ class Startup:
             if event.is_set():
                 raise self.error(Code.START_FAILED, f"the {role} process ended as it was to serve")
 
-    def judge(self, pulses: Mapping[str, Pulse], now: float, limit_s: float) -> None:
-        """Fails the start when a process that is not ready has not moved for `limit_s`."""
+    def judge(self, pulses: Mapping[str, Pulse], now: float, limit_s: float, doing: Mapping[str, Doing]) -> None:
+        """Fails the start when a process that is not ready has not moved for `limit_s`; says what it was doing."""
         waiting = {"text": self._text is None, "engine": self._engine is None}
         for role, pulse in pulses.items():
             if waiting[role] and pulse.still_s(now) > limit_s:
-                why = f"loading made no progress for {limit_s:g} s (the {role} process)"
+                what = f" {doing[role]}" if role in doing else ""
+                why = f"loading made no progress for {limit_s:g} s (the {role} process{what})"
                 self.fail(Code.LOAD_NO_PROGRESS, why)
 
     def _set(self, error: StartError) -> None:
