@@ -47,7 +47,13 @@ def _models(plan: dict[str, Any]) -> Iterator[str]:
         yield from (f"  {'':<{names}}  {'':<8}  {line}" for line in rest)
     loads = [each["load"]["expected_s"] for each in plan["models"] if each["load"]]
     if len(loads) > 1:
-        yield f"  {len(loads)} loads, one after the other: about {_seconds(sum(loads))}"
+        yield f"  {_loads(loads, plan['loads_at_once'])}"
+
+
+def _loads(expected_s: list[float], at_once: int) -> str:
+    """Side by side they share the cores, so that together they take hardly less."""
+    how = "one after the other" if at_once == 1 else f"up to {at_once} at once"
+    return f"{len(expected_s)} loads, {how}: about {_seconds(sum(expected_s))}"
 
 
 def _details(model: dict[str, Any]) -> Iterator[str]:

@@ -166,6 +166,14 @@ class ReloadConfig(ModelReloadConfig):
     atomic: Literal[False] = setting(
         "Whether all models of a change switch at one moment, or none.", LIVE, default=False, later=(True,)
     )
+    max_parallel_loads: int = setting(
+        "Models that may load at once. More of them start sooner together and slow each other, and what serves, down.",
+        LIVE,
+        default=1,
+        unit="loads",
+        ge=1,
+        le=64,
+    )
 
 
 class DeviceRef(Section):

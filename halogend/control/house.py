@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,6 +16,7 @@ from halogend.control.process import Host
 from halogend.control.receipts import ModelRecord, StepRecord
 from halogend.control.replica import ReplicaSpec
 from halogend.control.router import Router
+from halogend.control.slots import Slots
 from halogend.control.target import Target
 from halogend.control.unit import Unit
 from halogend.obs.metrics import Metrics
@@ -25,7 +25,7 @@ from halogend.wire.messages import EngineStats
 
 @dataclass(frozen=True)
 class House:
-    """`loads` admits one load at a time. `units` is written by the reconciler only."""
+    """`loads` admits as many loads at a time as the document allows. `units` is written by the reconciler only."""
 
     router: Router
     ledger: Ledger
@@ -34,7 +34,7 @@ class House:
     metrics: Metrics
     events: Events = field(default_factory=Events)
     units: dict[str, Unit] = field(default_factory=dict)
-    loads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    loads: Slots = field(default_factory=Slots)
     clock: Callable[[], float] = time.time
 
     def make(self, specs: Sequence[ReplicaSpec], number: int) -> Generation:

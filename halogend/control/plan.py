@@ -13,12 +13,14 @@ from typing import Any
 from halogend.config.codes import Code
 from halogend.config.fields import Apply, changed_fields
 from halogend.config.problems import Problem
-from halogend.config.schema import ServerConfig
+from halogend.config.schema import Document, ServerConfig
 from halogend.config.values import cores_text
 from halogend.control.facts import Inputs
 from halogend.control.load_plan import LoadPlan
 from halogend.control.receipts import ModelAction
 from halogend.control.target import Target
+
+_OWN_RELOAD = ("reload.atomic", "reload.max_parallel_loads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,13 @@ class ModelPlan:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`models` has a line for every model, kept ones too. `server_changes` are listener fields.
-    A problem's `path` is the name of the model that does not fit."""
+    `loads_at_once`: so many models may load side by side. A problem's `path` is the name of the model that does
+    not fit."""
 
     models: tuple[ModelPlan, ...]
     server_changes: tuple[dict[str, Any], ...]
     problems: tuple[Problem, ...]
+    loads_at_once: int = 1
 
 
 def make_plan(
@@ -57,6 +61,14 @@ def make_plan(
     old, new = server
     changes = () if old is None else tuple(_shown(each) for each in changed_fields(old, new, "server"))
     return Plan(tuple(models), changes, _do_not_fit(current, models))
+
+
+def reload_changes(old: Document | None, new: Document) -> tuple[dict[str, Any], ...]:
+    """How changes are carried out, where that is the document's own and no model's. JSON-ready."""
+    if old is None:
+        return ()
+    own = (each for each in changed_fields(old.reload, new.reload, "reload") if each.path in _OWN_RELOAD)
+    return tuple(_shown(each) for each in own)
 
 
 def _model_plan(old: Target | None, new: Target) -> ModelPlan:

@@ -31,7 +31,7 @@ from halogend.control.history import History
 from halogend.control.house import House
 from halogend.control.input_files import Signature
 from halogend.control.machine import Machine
-from halogend.control.plan import ModelPlan, Plan, make_plan
+from halogend.control.plan import ModelPlan, Plan, make_plan, reload_changes
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
 from halogend.control.planning import LOOK_LIMIT_S, Draft, Given, draft
 from halogend.control.present import drains, presence
@@ -271,7 +271,9 @@ class Reconciler:
         differs = () if old is None else changes((old, self._access), (new.server, drafted.access))
         bytes_ = forecast(self.house.ledger.held(), presence(self.house), drafted.wanted)
         fields = [each for each in plan.server_changes if each["field"] != "server.auth"]  # told key by key
-        plan = replace(plan, server_changes=(*fields, *differs))
+        own = reload_changes(None if self.accepted is None else self.accepted.document, new)
+        at_once = new.reload.max_parallel_loads
+        plan = replace(plan, server_changes=(*fields, *differs, *own), loads_at_once=at_once)
         return fitted(plan, bytes_, drafted.wanted), bytes_
 
     def _sources(self, content: Content) -> Given:
@@ -315,6 +317,7 @@ class Reconciler:
     def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan) -> None:
         self.accepted = self._open[receipt.id] = accepted
         self.house.router.all_must_serve = accepted.document.server.ready == "all"
+        self.house.loads.resize(accepted.document.reload.max_parallel_loads)
         receipt.server_changes = plan.server_changes
         receipt.models = {each.model: _record(each, receipt) for each in plan.models}
         self.records.accepted(receipt)
