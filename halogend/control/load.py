@@ -101,8 +101,8 @@ async def unless_superseded(unit: Unit, target: Target, wait: Awaitable[T]) -> T
 
 @contextlib.asynccontextmanager
 async def _slot(unit: Unit, target: Target, house: House) -> AsyncIterator[int]:
-    """As many loads at a time as are allowed, and only where it fits: KV bytes to start with. Room is waited for outside
-    the slot, so that a slow drain holds nobody else up."""
+    """As many loads at a time as are allowed, and only where it fits: KV bytes to start with. Room is waited
+    for outside the slot, so that a slow drain holds nobody else up."""
     while True:
         await unless_superseded(unit, target, _until_room(unit, target, house))
         await unless_superseded(unit, target, house.loads.acquire())

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.config_documents import HEAD, documents, json_schema_of, read, values_of
 
+from halogend.config import schema
 from halogend.config.canonical import canonical, revision, short_revision
 from halogend.config.fields import Apply, changed_fields
 from halogend.config.rules import check
@@ -160,7 +161,8 @@ def test_a_changed_field_is_seen_under_its_own_path_and_class(field: Any, data: 
     if field.path.startswith("server.auth.keys[]."):
         pairs.append(("server.auth.keys[].", *(each.server.auth.keys[0] for each in (old, new))))
     seen = {prefix + change.path: change for prefix, a, b in pairs for change in changed_fields(a, b)}
-    inherited = {field.path, f"models[].{field.path}"} if field.path.startswith("reload.") else {field.path}
+    is_inherited = field.path in {f"reload.{name}" for name in schema.ModelReloadConfig.model_fields}
+    inherited = {field.path, f"models[].{field.path}"} if is_inherited else {field.path}
     assert set(seen) == (set() if canonical(old) == canonical(new) else inherited)
     for change in seen.values():
         assert change.apply is field.apply is apply_class(field.path.replace("[]", "[0]"))
