@@ -107,6 +107,15 @@ class Room:
     kv_ratio: float
 
 
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A KV pool's bytes: touched at the start, granted, and reserved as address space."""
+
+    floor_bytes: int
+    kv_bytes: int
+    reserve_bytes: int
+
+
 def _peers(gathered: Gathered, device: str) -> list[str]:
     return [name for name, each in gathered.models.items() if each.device == device]
 
@@ -123,9 +132,8 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
     most = resolved.kv.pool_bytes(limits.max_model_len, requests=config.max_batch)
     wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
     kv_bytes = max(floor, min(most, wanted))
-    engine = _engine_spec(
-        resolved, limits, kv_bytes, max(kv_bytes, room.reserve_bytes), machine.cores_of(resolved.device)
-    )
+    pool = Pool(floor, kv_bytes, max(kv_bytes, room.reserve_bytes))
+    engine = _engine_spec(resolved, limits, pool, machine.cores_of(resolved.device))
     text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
     spec = ReplicaSpec(
         model=config.name,
@@ -158,7 +166,7 @@ def _limits(resolved: Resolved) -> Limits:
     )
 
 
-def _engine_spec(resolved: Resolved, limits: Limits, kv_bytes: int, reserve_bytes: int, cores: int) -> EngineSpec:
+def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, cores: int) -> EngineSpec:
     config = resolved.config
     return EngineSpec(
         path=config.model,
@@ -170,7 +178,8 @@ def _engine_spec(resolved: Resolved, limits: Limits, kv_bytes: int, reserve_byte
         flash_attention=config.kernels.flash_attention,
         backend="cpu" if config.kernels.backend == "auto" else config.kernels.backend,
         max_model_len=resolved.geometry.context_length,
-        pool_reserve_bytes=reserve_bytes,
+        pool_reserve_bytes=pool.reserve_bytes,
+        pool_floor_bytes=pool.floor_bytes,
         threads=cores,
         load_threads=0 if config.load_thread_num == "auto" else config.load_thread_num,
         limits=EngineLimits(
@@ -180,7 +189,7 @@ def _engine_spec(resolved: Resolved, limits: Limits, kv_bytes: int, reserve_byte
             queue_timeout_s=config.queue_timeout_ms / 1000,
             request_timeout_s=config.request_timeout_ms / 1000,
             prefill_chunk_tokens=0 if config.prefill_chunk == "auto" else config.prefill_chunk,
-            pool_bytes=kv_bytes,
+            pool_bytes=pool.kv_bytes,
         ),
     )
 

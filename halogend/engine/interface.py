@@ -6,6 +6,7 @@ other than the logits and the slots.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,9 +39,15 @@ class Runner(Protocol):
         """
         ...
 
-    def resize_pool(self, blocks: int) -> None:
-        """Blocks at or above `blocks` hold nothing any more: their memory goes back. Between two
-        steps only; a later call may raise the limit again, up to the reserve."""
+    @property
+    def touched_bytes(self) -> int:
+        """What the KV pool takes of the device's memory now."""
+        ...
+
+    def resize_pool(self, blocks: int, moves: Mapping[int, int]) -> None:
+        """Blocks are copied, old place to new; then blocks at or above `blocks` hold nothing any more: their
+        memory goes back. Between two steps only; a later call may raise the limit again, up to the
+        reserve."""
         ...
 
     def set_threads(self, threads: int) -> None:
@@ -52,7 +59,8 @@ class Runner(Protocol):
 class Loaded:
     """What loading brought. `layout` says how many blocks a request holds. `block_count` is the pool's
     first limit in blocks (block 0 included), `reserve_blocks` the most it can be raised to; `kernels`
-    maps operator to implementation."""
+    maps operator to implementation. `transient_bytes` is how far the process rose above what it holds now in
+    the largest steps; None where that cannot be learnt."""
 
     runner: Runner
     weights_bytes: int
@@ -64,3 +72,4 @@ class Loaded:
     load_s: float
     warmup_s: float
     kernels: dict[str, str]
+    transient_bytes: int | None = None

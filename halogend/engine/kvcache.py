@@ -1,23 +1,30 @@
-"""The KV pool's memory: an address range reserved once, touched only as blocks are used.
+"""The KV pool's memory: an address range reserved once, touched chunk by chunk as blocks are used.
 
-    place 0: | block 0 | block 1 | ...            | up to the reserve, padded to a page |
-    place 1: | block 0 | block 1 | ...
+    chunk    |    0    |    1    |    2    | ...
+    place 0: | block 0, 1, 2, ...          | up to the reserve, padded to a page |
+    place 1: | block 0, 1, 2, ...          | up to the reserve, padded to a page |
+             | touched           | not yet, or given back                        |
 
 A block holds BLOCK_TOKENS positions, each its K heads and then its V heads, for every layer of one
-table: place i is the table's layer i. Blocks are handed out lowest first elsewhere, so the memory in
-use grows with use. Must never know which sequence or which table a block belongs to.
+table: place i is the table's layer i. A chunk is a fixed number of blocks in every place, whole pages
+of each. Blocks are handed out lowest first elsewhere, so the memory in use grows with use. Must never
+know which sequence or which table a block belongs to.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from halogend.sched.blocks import BLOCK_TOKENS
 
+CHUNK_BYTES = 16 << 20
+"""Touching one holds a step up by milliseconds."""
+_FLOOR_CHUNKS = 4  # at least so many in the floor: a small model's pool grows by small chunks
 _MAP_NORESERVE = 0x4000  # Linux; the mmap module has no name for it before Python 3.13
 
 
@@ -25,15 +32,19 @@ class KvCache:
     """One replica's pool. Single writer: the runner's thread.
 
     `layers[i]`, of place i, is [reserve_blocks, BLOCK_TOKENS * kv_width], contiguous: what the attention kernels
-    read. `kv_width` is 2 * kv_heads * head_dim. Raises OSError if the range cannot be reserved.
+    read. `kv_width` is 2 * kv_heads * head_dim. The first `floor_blocks` are touched at once. Raises OSError
+    if the range cannot be reserved.
     """
 
-    def __init__(self, layer_count: int, kv_width: int, dtype: torch.dtype, reserve_blocks: int) -> None:
+    def __init__(
+        self, layer_count: int, kv_width: int, dtype: torch.dtype, reserve_blocks: int, floor_blocks: int = 1
+    ) -> None:
         width = BLOCK_TOKENS * kv_width
         self.row_bytes = width * dtype.itemsize
         self.block_bytes = self.row_bytes * layer_count
         self.reserve_blocks = reserve_blocks
         self.dtype = dtype
+        self.chunk_blocks = _chunk_blocks(self.row_bytes, layer_count, floor_blocks)
         self._layer_bytes = _page_ceil(reserve_blocks * self.row_bytes)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         self._memory = mmap.mmap(-1, layer_count * self._layer_bytes, flags=flags)
@@ -43,23 +54,52 @@ class KvCache:
         stride = self._layer_bytes // dtype.itemsize
         self._pool = torch.as_strided(flat, (layer_count, reserve_blocks, width), (stride, width, 1))
         self.layers: tuple[Tensor, ...] = self._pool.unbind()
-        self._pool[:, 0] = 0
+        self._limit = reserve_blocks
+        self._touched = 0
+        self._touch(floor_blocks)
+
+    @property
+    def touched_bytes(self) -> int:
+        """What the pool takes of the machine now."""
+        return self._touched * self.block_bytes
 
     def clear(self, blocks: Sequence[int]) -> None:
         """Zeroes `blocks`. A block is cleared before its first position is written: a masked position
-        still takes part in products, and what its last holder left there may not be finite."""
+        still takes part in products, and what its last holder left there may not be finite. A block
+        that lies behind what was ever touched brings its chunk with it."""
+        if blocks and (highest := max(blocks)) >= self._touched:
+            self._touch(min(_ceil(highest + 1, self.chunk_blocks), max(self._limit, highest + 1)))
         for block in blocks:  # eight times as fast as one indexed fill over all of them
             self._pool.select(1, block).zero_()
 
-    def resize(self, blocks: int) -> None:
-        """Gives the memory behind block `blocks` - 1 back to the system. It reads as zeros and is
-        taken again when written."""
+    def resize(self, blocks: int, moves: Mapping[int, int]) -> None:
+        """Copies blocks, old place to new, and gives the memory behind block `blocks` - 1 back to the
+        system. It reads as zeros and is taken again when it is used."""
+        for old, new in moves.items():
+            self._pool.select(1, new).copy_(self._pool.select(1, old))
+        self._limit, self._touched = blocks, min(self._touched, blocks)
         start = min(_page_ceil(blocks * self.row_bytes), self._layer_bytes)
         if start == self._layer_bytes:
             return
         for layer in range(len(self.layers)):
             self._memory.madvise(mmap.MADV_DONTNEED, layer * self._layer_bytes + start, self._layer_bytes - start)
 
+    def _touch(self, blocks: int) -> None:
+        """Every page of the first `blocks` is there from now on."""
+        self._pool[:, self._touched : blocks].zero_()
+        self._touched = blocks
+
+
+def _chunk_blocks(row_bytes: int, layer_count: int, floor_blocks: int) -> int:
+    """Blocks of a chunk: whole pages in every place, at most CHUNK_BYTES, several to the floor."""
+    page_blocks = mmap.PAGESIZE // math.gcd(row_bytes, mmap.PAGESIZE)
+    wanted_bytes = min(CHUNK_BYTES, floor_blocks * row_bytes * layer_count // _FLOOR_CHUNKS)
+    return page_blocks * max(1, wanted_bytes // (page_blocks * row_bytes * layer_count))
+
+
+def _ceil(count: int, step: int) -> int:
+    return -(-count // step) * step
+
 
 def _page_ceil(size: int) -> int:
-    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    return _ceil(size, mmap.PAGESIZE)

@@ -22,21 +22,22 @@ from halogend.checkpoint.sizes import VALUE_BYTES, output_precision, read_bytes
 from halogend.engine.files import open_files
 from halogend.engine.interface import Loaded
 from halogend.engine.kvcache import KvCache
+from halogend.engine.limits import sched_limits
+from halogend.engine.memory import Peak
 from halogend.engine.models import decoder
 from halogend.engine.models.layers import LayerRecipe, LayerWeights
 from halogend.engine.models.rotary import Rotary
 from halogend.engine.progress import Progress
 from halogend.engine.runner import ModelRunner
 from halogend.engine.tensors import Packing, WeightSource
-from halogend.sched.blocks import BLOCK_TOKENS, blocks_for
+from halogend.engine.warmup import Room, warm_up
+from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout
-from halogend.sched.step import StepItem, StepPlan
 from halogend.wire.messages import EngineSpec
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _FORMATS: dict[str, WeightFormat] = {"fp32": "plain", "bf16": "plain", "int8": "int8", "int4": "int4"}
-_WARMUP_TOKENS = 64
 _MOST_LOAD_THREADS = 4
 
 
@@ -59,7 +60,9 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     progress.begin("warming")
     runner = ModelRunner(model, cache, progress)
     layout = KvLayout(model.groups.windows)
-    _warm_up(runner, block_count, layout)
+    peak = Peak()
+    room = Room(min(block_count, cache.touched_bytes // cache.block_bytes), spec.limits.max_model_len)
+    warm_up(runner, room, layout, sched_limits(spec.limits))
     return Loaded(
         runner=runner,
         weights_bytes=weights_bytes,
@@ -71,6 +74,7 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
         load_s=loaded - started,
         warmup_s=time.monotonic() - loaded,
         kernels=arithmetic.kernels.names_for(model.shape),
+        transient_bytes=peak.over_now_bytes(),
     )
 
 
@@ -158,16 +162,5 @@ def _make_cache(spec: EngineSpec, geometry: Geometry, groups: KvGroups) -> tuple
             f" {len(groups.tables)} tables beside the reserved one"
         )
     reserve = max(count, spec.pool_reserve_bytes // block_bytes)
-    return KvCache(groups.layers_per_table, width, dtype, reserve), count
-
-
-def _warm_up(runner: ModelRunner, block_count: int, layout: KvLayout) -> None:
-    """One prompt chunk and one decode step, so that the first request finds everything built."""
-    logical = min((block_count - 1) // layout.tables, blocks_for(_WARMUP_TOKENS))
-    blocks = [range(1 + table * logical, 1 + (table + 1) * logical) for table in range(layout.tables)]
-    prompt = logical * BLOCK_TOKENS - 1
-    slots = torch.zeros(1, dtype=torch.int64)
-    chunk = StepItem(0, 0, 0, (0,) * prompt, from_slot=False, blocks=blocks, samples=True)
-    token = StepItem(0, 0, prompt, (), from_slot=True, blocks=blocks, samples=True)
-    for number, item in enumerate((chunk, token)):
-        runner.forward(StepPlan(number, (item,)), slots)
+    floor = min(count, max(1 + len(groups.tables), spec.pool_floor_bytes // block_bytes))
+    return KvCache(groups.layers_per_table, width, dtype, reserve, floor), count

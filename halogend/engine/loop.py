@@ -32,6 +32,7 @@ from halogend.wire.messages import (
     EngineSpec,
     Failure,
     Generate,
+    PoolResized,
     Prepared,
     PrepareEngine,
     Sampled,
@@ -211,10 +212,20 @@ class EngineLoop:
         blocks = pool_blocks(limits, self._loaded)
         self._scheduler.update(sched_limits(limits))
         self._executor.grow_slots(limits.max_batch)
-        self._end(self._scheduler.resize(blocks))
-        self._loaded.runner.resize_pool(blocks)
+        self._resize(update, blocks)
         self._meter.touch()
         log.info("limits_changed", update=update, max_batch=limits.max_batch, pool_blocks=blocks)
+
+    def _resize(self, update: int, blocks: int) -> None:
+        """No step is in flight here: what is held behind the limit is copied before it goes."""
+        runner = self._loaded.runner
+        resized = self._scheduler.resize(blocks)
+        self._end(resized.ended)
+        runner.resize_pool(blocks, resized.moves)
+        pool_bytes = blocks * self._loaded.block_bytes
+        self._channels.control.send(
+            PoolResized(update=update, pool_bytes=pool_bytes, touched_bytes=runner.touched_bytes)
+        )
 
     # --- a step -------------------------------------------------------------------------------------
 
@@ -249,7 +260,7 @@ class EngineLoop:
     def _report(self) -> None:
         now = self._clock()
         if self._meter.due_in(now) == 0:
-            self._channels.control.send(self._meter.snapshot(self._scheduler, now))
+            self._channels.control.send(self._meter.snapshot(self._scheduler, self._loaded.runner.touched_bytes, now))
 
 
 def _ended(end: End) -> Ended:

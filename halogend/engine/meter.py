@@ -42,7 +42,7 @@ class StepMeter:
             return None
         return 0.0 if self._last is None else max(0.0, self._last + STATS_EVERY_S - now)
 
-    def snapshot(self, scheduler: Scheduler, now: float) -> EngineStats:
+    def snapshot(self, scheduler: Scheduler, pool_touched_bytes: int, now: float) -> EngineStats:
         """Takes the recent steps and queue waits with it."""
         stats = scheduler.stats
         recent, self._recent = tuple(self._recent), []
@@ -60,4 +60,5 @@ class StepMeter:
             decode_step_s=self._sums[DECODE],
             queue_s=scheduler.take_queue_waits(),
             step_s=recent,
+            pool_touched_bytes=pool_touched_bytes,
         )

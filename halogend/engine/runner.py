@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
@@ -32,19 +34,31 @@ class ModelRunner:
 
     def forward(self, plan: StepPlan, slot_tokens: Tensor) -> Tensor:
         """See `interface.Runner.forward`."""
+        return self._run(plan, slot_tokens, self._model.all_layers)
+
+    def rehearse(self, plan: StepPlan, slot_tokens: Tensor) -> None:
+        """`forward` through one layer of each kind: takes the memory of the whole step in a fraction of its
+        time. What it writes into the pool is of no use."""
+        self._run(plan, slot_tokens, self._model.sample_layers)
+
+    def _run(self, plan: StepPlan, slot_tokens: Tensor, layers: Sequence[int]) -> Tensor:
         batch = make_batch(plan, slot_tokens)
         if batch.fresh_blocks:
             self._cache.clear(batch.fresh_blocks)
         self._threads.use_for_layers(len(batch.tokens))
-        residual = self._model.run_layers(batch, self._cache, self._progress.bump)
+        residual = self._model.run_layers(batch, self._cache, self._progress.bump, layers)
         self._threads.use_all()
         logits = torch.empty(len(batch.sampled), self.vocab)
         if len(logits):
             self._model.write_logits(residual, logits)
         return logits
 
-    def resize_pool(self, blocks: int) -> None:
-        self._cache.resize(blocks)
+    @property
+    def touched_bytes(self) -> int:
+        return self._cache.touched_bytes
+
+    def resize_pool(self, blocks: int, moves: Mapping[int, int]) -> None:
+        self._cache.resize(blocks, moves)
 
     def set_threads(self, threads: int) -> None:
         self._threads.set(threads)

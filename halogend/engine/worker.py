@@ -207,4 +207,6 @@ def ready(loaded: Loaded) -> EngineReady:
         load_s=loaded.load_s,
         warmup_s=loaded.warmup_s,
         kernels=loaded.kernels,
+        pool_touched_bytes=loaded.runner.touched_bytes,
+        transient_bytes=loaded.transient_bytes,
     )

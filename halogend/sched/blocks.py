@@ -16,14 +16,13 @@ def blocks_for(tokens: int) -> int:
 
 
 class BlockPool:
-    """Blocks 1 to `total` - 1, of which those under `limit` are handed out, lowest first.
+    """Blocks 1 to `limit` - 1 of `total`, handed out lowest first.
 
-    Block 0 is reserved: zeros that kernels use as padding. A block is free, referenced (held by
-    one request), or retired: at or above the limit and held by nobody. Single writer: the
-    scheduler.
+    Block 0 is reserved: zeros that kernels use as padding. Every other block under the limit is free or
+    referenced (held by one request); nobody holds one at or above it. Single writer: the scheduler.
 
         0 | 1 ... limit-1            | limit ... total-1
-          | free or referenced       | retired, or referenced until its holder lets go
+          | free or referenced       | no block: its memory may have gone back
     """
 
     def __init__(self, total: int, limit: int) -> None:
@@ -64,20 +63,27 @@ class BlockPool:
             if block not in self._referenced:
                 raise InvariantError(f"block {block} is given back but nobody holds it")
             self._referenced.remove(block)
-            if block < self._limit:
-                heapq.heappush(self._free, block)
+            heapq.heappush(self._free, block)
 
-    def resize(self, limit: int) -> None:
-        """Moves the limit, live. Held blocks stay with their holders; one at or above the limit is
-        retired when it is freed. Raises ValueError outside 1..total."""
+    def resize(self, limit: int) -> dict[int, int]:
+        """Moves the limit, live. What is held at or above it goes to the lowest free places: old block to
+        new, which is for the caller to copy and to tell the holders. Raises ValueError outside 1..total,
+        InvariantError when more are held than there is room for: take some back first."""
         if not 1 <= limit <= self._total:
             raise ValueError(f"a pool of {self._total} blocks cannot have the limit {limit}")
-        self._limit = limit
-        self._free = [block for block in range(1, limit) if block not in self._referenced]
+        if self.used_count > limit - 1:
+            raise InvariantError(f"{self.used_count} blocks are held, and the limit {limit} has room for {limit - 1}")
+        free = [block for block in range(1, limit) if block not in self._referenced]
+        behind = sorted(block for block in self._referenced if block >= limit)
+        moves = dict(zip(behind, free, strict=False))
+        self._referenced.difference_update(behind)
+        self._referenced.update(moves.values())
+        self._limit, self._free = limit, free[len(moves) :]
+        return moves
 
     def audit(self, holders: Iterable[Iterable[int]]) -> None:
-        """Raises InvariantError unless free + referenced + retired = total, no block is two of
-        these, and what is referenced is exactly what `holders` hold, each block once."""
+        """Raises InvariantError unless free + referenced = all under the limit, no block is both, and what
+        is referenced is exactly what `holders` hold, each block once."""
         free = set(self._free)
         if len(free) != len(self._free):
             raise InvariantError("a block is free twice")
@@ -85,7 +91,7 @@ class BlockPool:
             raise InvariantError(f"blocks are free and referenced: {sorted(both)}")
         if lost := set(range(1, self._limit)) - free - self._referenced:
             raise InvariantError(f"blocks under the limit {self._limit} are lost: {sorted(lost)}")
-        if stray := (free - set(range(1, self._limit))) | (self._referenced - set(range(1, self._total))):
+        if stray := (free | self._referenced) - set(range(1, self._limit)):
             raise InvariantError(f"blocks that cannot be handed out: {sorted(stray)}")
         held = [block for blocks in holders for block in blocks]
         if len(set(held)) != len(held):

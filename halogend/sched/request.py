@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from halogend.sched.blocks import BLOCK_TOKENS
@@ -52,6 +53,15 @@ class Events:
     """What one step brought, tokens before ends: (id, token) pairs, then who is done."""
 
     sampled: tuple[tuple[int, int], ...]
+    ended: tuple[End, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """What a new pool limit brought: blocks to copy before the memory behind it goes back (old place to
+    new; no new place is an old one), and who ended."""
+
+    moves: Mapping[int, int]
     ended: tuple[End, ...]
 
 

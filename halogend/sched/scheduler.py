@@ -22,7 +22,7 @@ from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
 from halogend.sched.queue import WaitingQueue
-from halogend.sched.request import End, Events, Refusal, Request, Sequence
+from halogend.sched.request import End, Events, Refusal, Request, Resized, Sequence
 from halogend.sched.running import RunningSet
 from halogend.sched.stats import SchedStats
 from halogend.sched.step import StepItem, StepPlan, StepResult
@@ -96,17 +96,20 @@ class Scheduler:
         """From the next step on. Nobody who runs or waits already is turned away."""
         self._limits = limits
 
-    def resize(self, limit: int) -> tuple[End, ...]:
-        """Moves the pool's limit (in blocks). Whoever holds a block behind it is preempted, whoever
-        can never fit again ends (kv_too_small). Not while a step is in flight: it may still
-        write there (InvariantError)."""
+    def resize(self, limit: int) -> Resized:
+        """Moves the pool's limit (in blocks). Whoever can never fit again ends (kv_too_small), the newest
+        give way while more is held than there will be room for, and what lies behind the limit moves
+        below it. Not while a step is in flight: it may still write there (InvariantError)."""
         if self._in_flight:
             raise InvariantError("the pool cannot be resized while a step is in flight")
-        self._pool.resize(limit)
-        for sequence in [s for s in self._running if self._tables.reaches(s, limit)]:
-            self._preempt(sequence)
-        misfits = [s for s in self._sequences.values() if self._blocks_at_most(s.request) > self._pool.capacity]
-        return tuple(self._fail(misfits, "kv_too_small"))
+        misfits = [s for s in self._sequences.values() if self._blocks_at_most(s.request) > limit - 1]
+        ended = self._fail(misfits, "kv_too_small")
+        while self._pool.used_count > limit - 1:
+            self._preempt(self._running.newest)
+        moves = self._pool.resize(limit)
+        if moves:
+            self._tables.move(self._running, moves)
+        return Resized(moves, tuple(ended))
 
     # --- a step -----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
 from halogend.sched.errors import InvariantError
@@ -56,9 +56,11 @@ class BlockTables:
                 table[index] = 0
                 sequence.held -= 1
 
-    def reaches(self, sequence: Sequence, limit: int) -> bool:
-        """Whether it holds a block at or above `limit`."""
-        return any(block >= limit for table in sequence.blocks for block in table)
+    def move(self, running: Iterable[Sequence], moves: Mapping[int, int]) -> None:
+        """Blocks have other places from now on, old to new. Not while a step in flight reads the lists."""
+        for sequence in running:
+            for table in sequence.blocks:
+                table[:] = [moves.get(block, block) for block in table]
 
     def release(self, sequence: Sequence) -> None:
         """Everything goes back. The lists stay as they are: a step in flight reads them."""

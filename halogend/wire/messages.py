@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=True):
@@ -107,7 +107,8 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     context, the most that `limits.max_model_len` can be.
 
     `pool_reserve_bytes` is the address range reserved for the KV pool: `limits.pool_bytes` may be
-    raised up to it without a restart. `threads` are intra-operator threads.
+    raised up to it without a restart. `pool_floor_bytes` of it are touched before the engine is ready,
+    the rest as it is used. `threads` are intra-operator threads.
     """
 
     path: str
@@ -124,6 +125,7 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     load_threads: int  # 0 is auto
     limits: EngineLimits
     loader_niceness: int = 0  # of the threads that load: above 0 where others serve on these cores
+    pool_floor_bytes: int = 0
 
 
 class TextSpec(Part, frozen=True, kw_only=True):
@@ -168,6 +170,10 @@ class Progress(Message, frozen=True, kw_only=True):
 
 
 class EngineReady(Message, frozen=True, kw_only=True):
+    """`pool_bytes` is the KV pool's limit, `pool_touched_bytes` what it takes of the device now.
+    `transient_bytes`: how far the process rose above what it holds now in the largest steps; None where
+    that cannot be learnt."""
+
     weights_bytes: int
     pool_bytes: int
     block_bytes: int
@@ -175,6 +181,8 @@ class EngineReady(Message, frozen=True, kw_only=True):
     load_s: float
     warmup_s: float
     kernels: dict[str, str]  # operator -> implementation that was chosen
+    pool_touched_bytes: int = 0
+    transient_bytes: int | None = None
 
 
 class TextReady(Message, frozen=True, kw_only=True):
@@ -211,6 +219,15 @@ class Commit(Message, frozen=True, kw_only=True):
     update: int
 
 
+class PoolResized(Message, frozen=True, kw_only=True):
+    """An engine's answer to Commit: what is behind the pool's limit was given back, and the daemon may
+    count it as free. `pool_bytes` is the limit, `touched_bytes` what the pool takes now."""
+
+    update: int
+    pool_bytes: int
+    touched_bytes: int
+
+
 class Discard(Message, frozen=True, kw_only=True):
     update: int
 
@@ -235,6 +252,7 @@ class EngineStats(Message, frozen=True, kw_only=True):
     steps: int
     prefill_step_s: float  # sum over steps that held a prompt chunk
     decode_step_s: float  # sum over the others
+    pool_touched_bytes: int = 0
     queue_s: tuple[float, ...] = ()  # waits that ended since the last snapshot
     step_s: tuple[tuple[str, float], ...] = ()  # (kind, seconds) of steps since the last snapshot
 
@@ -338,6 +356,7 @@ AnyMessage = (
     | PrepareText
     | Prepared
     | Commit
+    | PoolResized
     | Discard
     | SetThreads
     | EngineStats

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import pytest
 import torch
 
-from halogend.engine.kvcache import KvCache
+from halogend.engine.kvcache import CHUNK_BYTES, KvCache
 
 
 def resident_bytes() -> int:
@@ -29,19 +31,19 @@ def test_resize_gives_memory_back_and_spares_what_is_below() -> None:
     for layer in cache.layers:
         layer[:] = 7.0
     before = resident_bytes()
-    cache.resize(100)
+    cache.resize(100, {})
     assert before - resident_bytes() > 4800 * cache.block_bytes
     for layer in cache.layers:
         assert (layer[:100] == 7.0).all()
         assert (layer[101:] == 0.0).all()
         layer[5000] = 3.0  # and it may be used again
         assert (layer[5000] == 3.0).all()
-    cache.resize(5001)
+    cache.resize(5001, {})
     assert all((layer[5000] == 3.0).all() for layer in cache.layers)
 
 
 def test_clear_touches_only_what_it_names() -> None:
-    cache = KvCache(2, 8, torch.float32, reserve_blocks=10)
+    cache = KvCache(2, 8, torch.float32, reserve_blocks=10, floor_blocks=10)
     for layer in cache.layers:
         assert not layer[0].any()
         layer[1:] = float("nan")
@@ -56,3 +58,51 @@ def test_layers_do_not_overlap() -> None:
         assert layer.shape == (7, 96)
         layer[:] = index
     assert [float(layer.mean()) for layer in cache.layers] == [0, 1, 2, 3, 4]
+
+
+def test_the_floor_is_touched_at_once_and_the_rest_chunk_by_chunk() -> None:
+    before = resident_bytes()
+    cache = KvCache(4, 512, torch.bfloat16, reserve_blocks=1 << 15, floor_blocks=400)  # 64 KiB a block
+    assert cache.chunk_blocks == 100
+    assert cache.touched_bytes == 400 * cache.block_bytes
+    assert abs(resident_bytes() - before - cache.touched_bytes) < 2 << 20
+    cache.clear([399])
+    assert cache.touched_bytes == 400 * cache.block_bytes
+    cache.clear([400, 3])
+    assert cache.touched_bytes == 500 * cache.block_bytes
+    cache.clear([650])
+    assert cache.touched_bytes == 700 * cache.block_bytes
+    assert abs(resident_bytes() - before - cache.touched_bytes) < 2 << 20
+
+
+def test_a_chunk_never_reaches_past_the_limit() -> None:
+    cache = KvCache(4, 512, torch.bfloat16, reserve_blocks=1000, floor_blocks=40)
+    cache.resize(45, {})
+    cache.clear([41])
+    assert cache.touched_bytes == 45 * cache.block_bytes
+    cache.resize(1000, {})
+    cache.clear([45])
+    assert cache.touched_bytes == 50 * cache.block_bytes
+
+
+def test_shrinking_copies_what_moves_before_its_pages_go_back() -> None:
+    before = resident_bytes()
+    cache = KvCache(4, 512, torch.bfloat16, reserve_blocks=1000, floor_blocks=1000)
+    for layer in cache.layers:
+        layer[:] = torch.arange(1000).unsqueeze(1)
+    cache.resize(100, {900: 7, 999: 8})
+    assert cache.touched_bytes == 100 * cache.block_bytes
+    assert abs(resident_bytes() - before - cache.touched_bytes) < 2 << 20
+    for layer in cache.layers:
+        assert [float(layer[block, 0]) for block in (6, 7, 8, 9)] == [6, 900, 1000, 9]  # bf16 rounds 999
+        assert torch.equal(layer[7], torch.full_like(layer[7], 900))
+        assert not layer[900].any()
+
+
+@pytest.mark.parametrize(("layers", "width"), [(1, 6), (30, 384), (5, 256), (60, 2048)])
+@pytest.mark.parametrize("floor_blocks", [1, 3, 700])
+def test_a_chunk_is_whole_pages_of_every_place(layers: int, width: int, floor_blocks: int) -> None:
+    cache = KvCache(layers, width, torch.bfloat16, reserve_blocks=1 << 12, floor_blocks=floor_blocks)
+    assert cache.chunk_blocks * cache.row_bytes % 4096 == 0
+    least = math.lcm(cache.row_bytes, 4096) // cache.row_bytes
+    assert cache.chunk_blocks == least or cache.chunk_blocks * cache.block_bytes <= CHUNK_BYTES

@@ -24,6 +24,7 @@ from halogend.wire.messages import (
     EngineLimits,
     EngineStats,
     Hello,
+    PoolResized,
     Prepared,
     PrepareEngine,
     SetThreads,
@@ -376,6 +377,11 @@ def test_the_pool_shrinks_and_grows_under_running_requests(start_engine: StartEn
             engine.client.control.send(Commit(update=update))
     engine.client.until_ended(*range(6))
     assert engine.runner.pool_sizes == [9, 64, 12]
+    told = [engine.client.until_told(PoolResized) for _ in range(3)]
+    assert told == [
+        PoolResized(update=update, pool_bytes=blocks * 64, touched_bytes=blocks * 64)
+        for update, blocks in enumerate((9, 64, 12), start=1)
+    ]
     assert len(engine.client.frames) > 90  # nobody had ended by then, and someone was preempted
     assert engine.client.tokens == {number: generate((number, 3), 90) for number in range(6)}
 

@@ -91,17 +91,45 @@ def test_a_long_request_holds_what_its_windows_see_in_a_pool_too_small_for_all(
 
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_several_give_way_and_are_recomputed(case: Case, engine: Loaded, chunk: int) -> None:
-    """The pool shrinks now and then to what holds the longest alone."""
+    """The pool shrinks now and then to what holds the longest alone: what finds no room there gives way,
+    the rest moves."""
     least = 1 + engine.layout.blocks_for_request(LONGEST, chunk)
+    moved = 0
 
     def shrink(step: int, scheduler: Scheduler) -> None:
+        nonlocal moved
         if step in (4, 8, 16, 32, 64, 128, 256):  # ever rarer: what gave way must come further
-            assert scheduler.resize(least) == ()
-            assert scheduler.resize(engine.block_count) == ()
+            for blocks in (least, engine.block_count):
+                resized = scheduler.resize(blocks)
+                assert resized.ended == ()
+                engine.runner.resize_pool(blocks, resized.moves)
+                moved += len(resized.moves)
 
     outcome = generate_greedy(engine, case.prompts, NEW_TOKENS, chunk=chunk, after_step=shrink)
     assert outcome.tokens == case.expected
-    assert outcome.preemptions > 1
+    assert outcome.preemptions + moved > 1
+
+
+def test_a_shrink_moves_live_blocks_down_and_changes_no_token(case: Case, engine: Loaded) -> None:
+    """One that came first gives up, and whatever lies above its place moves below: at once, and at every
+    step after that, as windows give blocks back."""
+    least = 1 + engine.layout.blocks_for_request(LONGEST, 64)
+    moved = 0
+
+    def shrink(step: int, scheduler: Scheduler) -> None:
+        nonlocal moved
+        if step == 3:
+            scheduler.abort(0)
+        for blocks in (max(least, 1 + scheduler.stats.blocks_used), engine.block_count):
+            resized = scheduler.resize(blocks)
+            engine.runner.resize_pool(blocks, resized.moves)
+            moved += len(resized.moves)
+
+    prompts = [list(range(4, 84)), *case.prompts]
+    outcome = generate_greedy(engine, prompts, NEW_TOKENS, chunk=64, after_step=shrink)
+    assert outcome.tokens[1:] == case.expected
+    assert outcome.preemptions == 0
+    assert moved > 10
 
 
 def test_together_with_room_for_all(case: Case, engine: Loaded) -> None:

@@ -50,7 +50,8 @@ def test_limits_outside_the_pool(limit: int) -> None:
         (lambda pool: pool._free.append(1), "free and referenced"),
         (lambda pool: pool._free.remove(3), "lost"),
         (lambda pool: pool._free.append(9), "cannot be handed out"),
-        (lambda pool: pool._referenced.add(7), "without a holder"),
+        (lambda pool: pool._referenced.add(7), "cannot be handed out"),
+        (lambda pool: pool._referenced.add(pool._free.pop(0)), "without a holder"),
     ],
 )
 def test_audit_finds(tamper, message: str) -> None:
@@ -69,6 +70,25 @@ def test_audit_compares_with_the_holders() -> None:
         pool.audit([held, held])
     with pytest.raises(InvariantError, match="without a holder"):
         pool.audit([held[:1]])
+
+
+def test_shrinking_moves_what_is_held_to_the_lowest_free_places() -> None:
+    pool = BlockPool(12, 12)
+    held = pool.allocate(10)
+    pool.free([2, 5, 7, 8, 9])
+    assert pool.resize(7) == {10: 2}
+    pool.audit([[1, 3, 4, 6, 2]])
+    assert pool.free_count == 1
+    assert held[-1] == 10
+
+
+def test_shrinking_below_what_is_held_is_a_bug_of_the_caller() -> None:
+    pool = BlockPool(12, 12)
+    held = pool.allocate(4)
+    with pytest.raises(InvariantError, match="4 blocks are held"):
+        pool.resize(4)
+    pool.audit([held])
+    assert pool.resize(5) == {}
 
 
 class PoolAgainstModel(RuleBasedStateMachine):
@@ -107,7 +127,18 @@ class PoolAgainstModel(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, TOTAL))
     def resize(self, limit: int) -> None:
-        self.pool.resize(limit)
+        held = [b for b, state in enumerate(self.model) if state == "referenced"]
+        if len(held) > limit - 1:
+            with pytest.raises(InvariantError):
+                self.pool.resize(limit)
+            return
+        expected: dict[int, int] = {}
+        for block in held:
+            if block >= limit:
+                expected[block] = next(b for b in range(1, limit) if self.model[b] == "free")
+                self.model[expected[block]], self.model[block] = "referenced", "free"
+        assert self.pool.resize(limit) == expected
+        self.holders = [[expected.get(block, block) for block in blocks] for blocks in self.holders]
         self.limit = limit
 
     @invariant()

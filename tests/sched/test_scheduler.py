@@ -298,18 +298,32 @@ def test_a_smaller_batch_lets_running_ones_finish() -> None:
     world.check()
 
 
-def test_shrinking_preempts_who_is_behind_the_limit_and_loses_no_token() -> None:
+def test_shrinking_preempts_who_finds_no_room_below_the_limit_and_loses_no_token() -> None:
     world = World(make_limits(), blocks=16)
     for _ in range(3):
         world.add(30, 30)
     world.step()
-    assert world.scheduler.resize(5) == ()
+    assert world.resize(5) == {}
     world.scheduler.audit()
     assert world.scheduler.stats.running == 2
     assert world.scheduler.stats.blocks_total == 4
     world.drain()
-    assert world.scheduler.resize(16) == ()
+    assert world.resize(16) == {}
     assert world.pool.free_count == 15
+
+
+def test_shrinking_moves_blocks_down_and_preempts_nobody_while_there_is_room() -> None:
+    world = World(make_limits(), blocks=16)
+    for prompt in (60, 60, 20):  # blocks 1-4, 5-8, 9-10
+        world.add(prompt, 8)
+    while world.scheduler.stats.blocks_used < 10:
+        world.step()
+    world.abort(0)
+    assert world.resize(8) == {8: 1, 9: 2, 10: 3}
+    assert world.scheduler.stats.preemptions == 0
+    assert world.scheduler.stats.running == 2
+    world.drain()
+    assert world.scheduler.stats.preemptions == 0
 
 
 def test_shrinking_below_a_request_ends_it() -> None:
@@ -317,7 +331,7 @@ def test_shrinking_below_a_request_ends_it() -> None:
     world.add(30, 30)
     world.add(3, 3)
     world.step()
-    world.end(world.scheduler.resize(4))
+    world.resize(4)
     assert world.outcomes[0].end.code == "kv_too_small"
     world.drain()
     assert world.outcomes[1].end.reason == "length"
@@ -328,7 +342,7 @@ def test_no_resize_while_a_step_may_still_write() -> None:
     world.add(3, 9)
     world.step()
     with pytest.raises(InvariantError, match="in flight"):
-        world.scheduler.resize(8)
+        world.resize(8)
 
 
 def test_nobody_starves_while_others_keep_coming() -> None:

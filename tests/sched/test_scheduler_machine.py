@@ -86,7 +86,10 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
     def resize(self, share: float) -> None:
         while self.world.in_flight:
             self.world.apply()
-        self.world.end(self.world.scheduler.resize(int(share * self.total)))
+        limit, before = int(share * self.total), self.world.scheduler.stats
+        self.world.resize(limit)
+        if before.blocks_used < limit:
+            assert self.world.scheduler.stats.preemptions == before.preemptions
 
     @invariant()
     def sound(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -78,8 +78,14 @@ class CountingRunner:
                 rows.append(row * float("nan") if history[-1] == NOT_A_NUMBER else row)
         return torch.stack(rows) if rows else torch.empty(0, VOCAB)
 
-    def resize_pool(self, blocks: int) -> None:
+    @property
+    def touched_bytes(self) -> int:
+        return self.pool_sizes[-1] * self.block_bytes if self.pool_sizes else 0
+
+    def resize_pool(self, blocks: int, moves: Mapping[int, int]) -> None:
         self.pool_sizes.append(blocks)
+        for old, new in moves.items():
+            self._pool[new] = self._pool[old]
         self._pool[blocks:] = -1000
 
     def set_threads(self, threads: int) -> None:

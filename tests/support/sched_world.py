@@ -7,6 +7,7 @@ a block shared, lost, given back too early, computed twice or out of order shows
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
@@ -61,6 +62,14 @@ class ListRunner:
         self._histories: dict[int, list[int]] = {}  # tokens computed so far, by request
         self._slots: dict[int, int] = {}
         self._given: deque[StepPlan] = deque()
+
+    def move(self, moves: Mapping[int, int], limit: int) -> None:
+        """Copies blocks, then forgets everything at or above `limit`."""
+        for old, new in moves.items():
+            for offset in range(BLOCK_TOKENS):
+                if (found := self._memory.get((old, offset))) is not None:
+                    self._memory[new, offset] = found
+        self._memory = {place: held for place, held in self._memory.items() if place[0] < limit}
 
     def submit(self, plan: StepPlan) -> None:
         self._given.append(plan)
@@ -164,6 +173,13 @@ class World:
             assert outcome.end is None, "a request ended twice"
             assert not outcome.aborted, "an aborted request ended"
             outcome.end = end
+
+    def resize(self, limit: int) -> dict[int, int]:
+        """The blocks that moved."""
+        resized = self.scheduler.resize(limit)
+        self.runner.move(resized.moves, limit)
+        self.end(resized.ended)
+        return dict(resized.moves)
 
     def step(self) -> bool:
         """Plans a step and takes in the results that are due; False when nothing moved."""

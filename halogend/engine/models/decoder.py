@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +41,8 @@ class Decoder:
         self._workspace = Workspace()
         self.groups = group_layers(geometry.windows)
         self._places = self.groups.places
+        self.all_layers = range(geometry.layers)
+        self.sample_layers = _first_of_each(geometry.windows)
 
     @property
     def shape(self) -> AttentionShape:
@@ -54,15 +56,16 @@ class Decoder:
         return sum(sizes) / len(sizes)
 
     @torch.inference_mode()
-    def run_layers(self, batch: Batch, cache: KvCache, bump: Callable[[], None]) -> Tensor:
+    def run_layers(self, batch: Batch, cache: KvCache, bump: Callable[[], None], layers: Sequence[int]) -> Tensor:
         """Writes the step's K and V into `cache`; the residual of `batch.sampled`, float32 [s, hidden].
-        `bump` is called after each layer."""
+        `layers` are those to run, in order; `bump` is called after each."""
         steps = self._step_tensors(batch, cache)
         residual = self._weights.embed(batch.tokens)
         if self.geometry.embedding_scale != 1.0:
             residual *= self.geometry.embedding_scale
-        for layer, (_, place), step in zip(self._weights.layers, self._places, steps, strict=True):
-            self._recipe.run(layer, residual, cache.layers[place], step)
+        for number in layers:
+            _, place = self._places[number]
+            self._recipe.run(self._weights.layers[number], residual, cache.layers[place], steps[number])
             bump()
         return residual.index_select(0, batch.sampled)
 
@@ -86,6 +89,11 @@ class Decoder:
             StepTensors(turns[kind], batch.tables[table].slots, plans[table])
             for kind, (table, _) in zip(self.geometry.rope_of, self._places, strict=True)
         ]
+
+
+def _first_of_each(kinds: Sequence[object]) -> tuple[int, ...]:
+    """The index of the first of each kind."""
+    return tuple(number for number, kind in enumerate(kinds) if kind not in kinds[:number])
 
 
 def make_recipe(geometry: Geometry, kernels: Kernels, dtype: torch.dtype, *, adjacent_pairs: bool) -> LayerRecipe:

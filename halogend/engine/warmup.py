@@ -1,0 +1,53 @@
+"""The largest steps there will be, gone through once before anybody waits for one.
+
+What a kernel builds at its first use is built then, and working memory has been as much as it will be,
+so that it can be measured. Must never keep anything: blocks are used without a holder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from halogend.engine.runner import ModelRunner
+from halogend.sched.blocks import BLOCK_TOKENS
+from halogend.sched.layout import KvLayout
+from halogend.sched.limits import SchedLimits
+from halogend.sched.step import StepItem, StepPlan
+
+_BATCH_CONTEXT_TOKENS = 512  # of each in a full batch: kernels that take sequences together are at their bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """`blocks` of the pool, block 0 included, and the most positions of one request."""
+
+    blocks: int
+    longest_tokens: int
+
+
+def warm_up(runner: ModelRunner, room: Room, layout: KvLayout, limits: SchedLimits) -> None:
+    """A whole prompt chunk at the end of the longest request and a full batch of tokens are rehearsed; then
+    one token at the end of the longest request goes through everything."""
+    blocks = _blocks(room, layout)
+    slots = torch.zeros(limits.max_batch, dtype=torch.int64)
+    last = room.longest_tokens - 1
+
+    def token(row: int, position: int) -> StepItem:
+        return StepItem(row, row, position, (), from_slot=True, blocks=blocks, samples=True)
+
+    chunk = min(limits.request_step_tokens, room.longest_tokens)
+    prompt = StepItem(0, 0, room.longest_tokens - chunk, (0,) * chunk, from_slot=False, blocks=blocks, samples=True)
+    batch = tuple(token(row, min(last, _BATCH_CONTEXT_TOKENS)) for row in range(limits.max_batch))
+    runner.rehearse(StepPlan(0, (prompt,)), slots)
+    runner.rehearse(StepPlan(1, batch), slots)
+    runner.forward(StepPlan(2, (token(0, last),)), slots)
+
+
+def _blocks(room: Room, layout: KvLayout) -> list[list[int]]:
+    """Tables for the longest request. Where windows leave the pool smaller than that, blocks are used more
+    than once: what they hold does not matter."""
+    usable = room.blocks - 1
+    logical = -(-room.longest_tokens // BLOCK_TOKENS)
+    return [[1 + (table * logical + place) % usable for place in range(logical)] for table in range(layout.tables)]
