@@ -16,6 +16,7 @@ from halogend.wire.messages import (
     EngineStats,
     Failure,
     Generate,
+    PoolResized,
     Prepared,
     PrepareEngine,
     Sampled,
@@ -44,7 +45,7 @@ class Engine(Player):
                 self.at("prepare", lambda order: self._prepare(order, message))
             case Commit():
                 self.pool_bytes = self.prepared[message.update].limits.pool_bytes
-                self.at("commit", lambda order: None, pool_bytes=self.pool_bytes)
+                self.at("commit", lambda order: self._commit(message.update), pool_bytes=self.pool_bytes)
             case SetThreads():
                 self.at("threads", lambda order: None, threads=message.threads)
             case Generate():
@@ -82,6 +83,9 @@ class Engine(Player):
         failure = Failure(code=order["code"], message=order["message"]) if order["do"] == "fail" else None
         self.prepared[message.update] = message
         self.tell(Prepared(update=message.update, failure=failure))
+
+    def _commit(self, update: int) -> None:
+        self.tell(PoolResized(update=update, pool_bytes=self.pool_bytes, touched_bytes=self.pool_bytes))
 
     def _generate(self, order: Order, message: Generate) -> None:
         """`token` one, `finish` ends; `go` does both as often as was asked for."""
