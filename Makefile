@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONFIG ?= examples/configs/demo.yaml
+TORTURE ?= --seconds 1200
 
-.PHONY: demo test test-all lint models docs box clean
+.PHONY: demo test test-all torture lint models docs box clean
 
 demo: $(STAMP)  ## install, fetch SmolLM2-135M-Instruct, serve it on 127.0.0.1:8000
 	PYTHON=$(BIN)/python tools/models.sh smollm2
@@ -16,6 +17,10 @@ test: $(VENV)/.installed-dev models box lint  ## what a change must pass
 
 test-all: $(VENV)/.installed-dev models box lint  ## with the slow ones
 	$(BIN)/python -m pytest -m "slow or not slow"
+
+torture: $(VENV)/.installed-dev models  ## 20 minutes of changes under load; `make torture TORTURE="--minutes 60"` soaks
+	PYTHONPATH=tools:tests $(BIN)/python -m torture $(TORTURE) \
+		--models .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf .cache/models/gemma-3-270m-q4_k_m.gguf
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
