@@ -8,12 +8,13 @@ that vouches for the daemon's where the system's do not.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,11 @@ _PATIENCE_S = 10.0  # for a connection; an answer may take as long as a change d
 
 
 class AdminError(Exception):
-    """The daemon cannot be reached; says where it was looked for and what to do."""
+    """The daemon cannot be reached; says where it was looked for and what to do. Or it was, and refused: `status`."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,27 +118,46 @@ def _wrong(text: str, message: str) -> argparse.ArgumentTypeError:
 
 def ask(where: Endpoint, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
     """(status, JSON body). Raises AdminError."""
-    connection, headers = _connection(where)
+    with asked(where, method, path, body) as response:
+        try:
+            status, answer = response.status, json.loads(response.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise _hung_up(where) from error
+    if "error" in answer and "outcome" not in answer:
+        raise AdminError(answer["error"]["message"], status)
+    return status, answer
+
+
+@contextlib.contextmanager
+def asked(
+    where: Endpoint,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    silence_s: float | None = None,
+) -> Iterator[http.client.HTTPResponse]:
+    """The response whose body the caller reads, with a limit between two pieces of it. Raises AdminError."""
+    connection, own = _connection(where)
     try:
-        connection.connect()
-        if connection.sock is not None:
-            connection.sock.settimeout(None)
-    except OSError as error:
-        connection.close()
-        raise AdminError(_unreachable(where, error)) from error
-    try:
-        connection.request(method, f"/admin/v1{path}", body, headers)
-        response = connection.getresponse()
-        status, answer = response.status, json.loads(response.read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise AdminError(
-            f"the daemon at {where} hung up before it answered; `halogend receipts` may know more"
-        ) from error
+        try:
+            connection.connect()
+            if connection.sock is not None:
+                connection.sock.settimeout(silence_s)
+        except OSError as error:
+            raise AdminError(_unreachable(where, error)) from error
+        try:
+            connection.request(method, f"/admin/v1{path}", body, {**(headers or {}), **own})
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise _hung_up(where) from error
+        yield response
     finally:
         connection.close()
-    if "error" in answer and "outcome" not in answer:
-        raise AdminError(answer["error"]["message"])
-    return status, answer
+
+
+def _hung_up(where: Endpoint) -> AdminError:
+    return AdminError(f"the daemon at {where} hung up before it answered; `halogend receipts` may know more")
 
 
 def _connection(where: Endpoint) -> tuple[http.client.HTTPConnection, dict[str, str]]:

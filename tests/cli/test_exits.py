@@ -20,6 +20,7 @@ from halogend.api.admin import admin_app
 from halogend.api.listener import Listener
 from halogend.cli.main import main, to_the_end
 from halogend.control.receipts import Milestone, Outcome, Receipts
+from halogend.control.requests import RequestError
 from halogend.control.source import StatedSource
 from halogend.obs.exits import ROWS, Exit, table
 
@@ -56,6 +57,21 @@ class PlayedAdmin:
     def status(self):
         return {"settled": self.settled}
 
+    def draining(self, model):
+        if model != "chat":
+            raise RequestError("nothing_drains", "Nothing drains.")
+        return Drained()
+
+
+class Drained:
+    """What drained is gone."""
+
+    async def closed(self):
+        return None
+
+    def view(self):
+        return {"model": "chat", "generations": []}
+
 
 @contextlib.asynccontextmanager
 async def answering(folder, **how):
@@ -81,6 +97,8 @@ ASKED = {
     ("receipts", Exit.DONE): (["receipts"], {}),
     ("receipts", Exit.REFUSED): (["receipts", "r99"], {}),
     ("hold", Exit.DONE): (["hold", "--json"], {}),
+    ("drain", Exit.DONE): (["drain", "chat"], {}),
+    ("drain", Exit.REFUSED): (["drain", "other"], {}),
 }
 
 

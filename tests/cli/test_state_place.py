@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from halogend.cli.show import hold_line, receipt_lines, status_lines
+from halogend.cli.show import hold_line, receipt_lines
 from halogend.cli.state import state_directory
+from halogend.cli.status_table import status_lines
 from halogend.control.receipts import Milestone, Outcome, Receipts
 
 

@@ -1,0 +1,116 @@
+"""The status as people read it: what is fine, what wants an eye, and widths."""
+
+from halogend.cli.status_table import status_lines
+
+GENERATION = {
+    "generation": 3,
+    "path": "/models/a.gguf",
+    "requests": 2,
+    "stage": "serving",
+    "loaded_bytes": 0,
+    "total_bytes": 0,
+    "running": 2,
+    "waiting": 1,
+    "blocks_used": 64,
+    "blocks_total": 512,
+    "pss_bytes": 1204 << 20,
+}
+FINE = {
+    "state": "serving",
+    "trouble": None,
+    "degraded": None,
+    "path": "/models/a.gguf",
+    "waiting": 0,
+    "serving": GENERATION,
+    "loading": None,
+    "draining": [],
+}
+STATUS = {
+    "version": "1.2",
+    "uptime_s": 3 * 3600 + 12 * 60,
+    "source": "/etc/halogen/config.yaml",
+    "revision": {"desired": "a5e403f7996a", "active": "a5e403f7996a"},
+    "settled": True,
+    "models": {"chat": FINE},
+    "last_receipt": None,
+    "hold": None,
+    "drift": None,
+    "state": None,
+    "listeners": {"inference": {"address": "127.0.0.1:8000", "tls": None}},
+    "keys": [],
+    "devices": {"cpu:0": {"memory_bytes": 16 << 30, "budget_bytes": 14 << 30, "held_bytes": 4 << 30}},
+}
+
+
+def with_model(**fields):
+    return {**STATUS, "settled": False, "models": {"chat": {**FINE, **fields}}}
+
+
+def test_where_all_is_well_no_line_wants_an_eye():
+    assert status_lines(STATUS) == [
+        "halogend 1.2, up 3 h 12 min, source /etc/halogen/config.yaml",
+        "  revision a5e403f7996a: settled",
+        "  inference on 127.0.0.1:8000",
+        "",
+        "  MODEL  STATE    GEN  REQUESTS       KV POOL                MEMORY  PATH",
+        "  chat   serving    3  2 (1 waiting)  12 % of 512 blocks  1,204 MiB  /models/a.gguf",
+        "",
+        "  DEVICE (MiB)    memory    budget      held      free",
+        "  cpu:0           16,384    14,336     4,096    10,240",
+    ]
+
+
+def test_each_generation_has_its_row():
+    draining = {**GENERATION, "generation": 2, "requests": 1, "waiting": 0, "limit_s": 45.0, "left_s": 34.2}
+    loading = {**GENERATION, "generation": 4, "stage": "loading", "loaded_bytes": 412 << 20, "total_bytes": 958 << 20}
+    lines = "\n".join(status_lines(with_model(draining=[draining], loading=loading)))
+    assert "draining, 34 s left" in lines
+    assert "loading 43 % of 958 MiB" in lines
+    assert lines.count("chat") == 1
+
+
+def test_what_is_wrong_stands_under_its_model_whole_and_marked():
+    failed = with_model(state="failed", serving=None, trouble="HRT-1014: it died\nlast said: " + "x" * 300, waiting=4)
+    marked = [line for line in status_lines(failed, 80) if line.startswith("!")]
+    assert marked[0] == "! revision a5e403f7996a: not settled"
+    assert marked[1].startswith("! chat   failed")
+    assert "4 waiting" in marked[1]
+    assert marked[2] == "!   HRT-1014: it died"
+    assert marked[3].endswith("x" * 300)
+
+
+def test_a_removed_model_is_as_asked_for():
+    assert not [line for line in status_lines(with_model(state="removed", serving=None))[2:] if line.startswith("!")]
+
+
+def test_revisions_that_differ_and_a_receipt_that_is_open_are_told():
+    receipt = {
+        "id": "r7",
+        "outcome": None,
+        "trigger": "file",
+        "actor": "file",
+        "source": "",
+        "previous_revision": None,
+        "revision": None,
+        "problems": [],
+        "server_changes": [],
+        "models": [],
+    }
+    revision = {"desired": "b" * 12, "active": None}
+    lines = status_lines({**STATUS, "settled": False, "revision": revision, "last_receipt": receipt})
+    assert lines[1] == "! revision none is active, bbbbbbbbbbbb is asked for: not settled"
+    assert lines[-1] == "  r7: in progress  (trigger file, by file)"
+    lines = status_lines({**STATUS, "last_receipt": {**receipt, "outcome": "rejected"}})
+    assert "! last edit:" in lines
+
+
+def test_a_narrow_screen_keeps_the_end_of_a_path():
+    long = with_model(serving={**GENERATION, "path": "/models/" + "deep/" * 20 + "the-model.gguf"})
+    lines = status_lines(long, 100)
+    assert max(map(len, lines)) <= 100
+    assert any(line.endswith("the-model.gguf") and "..." in line for line in lines)
+
+
+def test_a_device_that_is_over_its_budget_is_marked():
+    over = {"cpu:0": {"memory_bytes": 16 << 30, "budget_bytes": 2 << 30, "held_bytes": 4 << 30}}
+    assert status_lines({**STATUS, "devices": over})[-1].startswith("! cpu:0")
