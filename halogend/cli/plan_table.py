@@ -61,6 +61,8 @@ def _details(model: dict[str, Any]) -> Iterator[str]:
         yield "overlap: the new one is loaded beside the old one, which serves on until then"
     elif model["strategy"] == "replace":
         yield "replace: the old one ends first; requests wait until the new one serves"
+    elif model["strategy"] == "take_back":
+        yield "taken back: what drains is this very generation; it serves again at once, and nothing is loaded"
     yield from (_change(each) for each in model["changes"])
     if model["load"]:
         yield _load(model["load"])

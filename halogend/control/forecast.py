@@ -16,9 +16,24 @@ from halogend.control.target import Target
 
 
 @dataclass(frozen=True, slots=True)
+class Returnable:
+    """An old generation by its name in the ledger: what it was when it served, and the most its pool can grow to."""
+
+    name: str
+    target: Target
+    reserve_bytes: int
+
+
+def returning(found: tuple[Returnable, ...], target: Target) -> Returnable | None:
+    """The newest that is what `target` needs: it need not be loaded."""
+    return next((each for each in reversed(found) if each.target.same_generation(target)), None)
+
+
+@dataclass(frozen=True, slots=True)
 class Present:
-    """What there is of one model; `serving`, `loading` and `draining` are names in the ledger.
-    `active` is what serves, `coming` what loads; `reserve_bytes` the most the serving pool can grow to."""
+    """What there is of one model; `serving`, `loading` and `draining` are names in the ledger. `active` is what
+    serves, `coming` what loads, `returnable` those of `draining` that may serve again; `reserve_bytes` the most
+    the serving pool can grow to."""
 
     active: Target | None = None
     serving: str | None = None
@@ -26,6 +41,7 @@ class Present:
     coming: Target | None = None
     loading: str | None = None
     draining: tuple[str, ...] = ()
+    returnable: tuple[Returnable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +160,7 @@ class _Course:
         """In converge's order: what is not wanted goes first; then one load after the other."""
         for name in self._wanted:
             self.models.setdefault(name, _Model(Present()))
+        self._take_back()
         to_load = [name for name, target in self._wanted.items() if not self.models[name].serves(target)]
         coming = [name for name in to_load if self.models[name].comes(self._wanted[name])]
         for name, model in self.models.items():
@@ -183,6 +200,16 @@ class _Course:
             if each.total_bytes >= peak.total_bytes:
                 peak, during = each, None
         return DeviceForecast(device, now, peak, after, during)
+
+    def _take_back(self) -> None:
+        """Without a load, at once: the old one serves again, and what served meanwhile is on its way out."""
+        for name, target in self._wanted.items():
+            model = self.models[name]
+            back = None if model.serves(target) else returning(model.was.returnable, target)
+            if back is not None:
+                self._leaving.remove((back.name, name))
+                self._leave(name)
+                model.serving, model.active, model.reserve_bytes = back.name, target, back.reserve_bytes
 
     # --- steps ----------------------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@ what the schema cannot know, the fingerprints of inputs and the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from halogend.config.codes import Code
@@ -25,17 +26,18 @@ _OWN_RELOAD = ("reload.atomic", "reload.max_parallel_loads")
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """`changes` are JSON-ready: field, old, new, class."""
+    """`changes` are JSON-ready: field, old, new, class. `takes_back`: an old generation that drains serves again."""
 
     model: str
     action: ModelAction
     changes: tuple[dict[str, Any], ...]
     target: Target | None
+    takes_back: bool = False
 
     @property
     def load(self) -> LoadPlan | None:
         """What loading the target takes, where that is what is planned."""
-        loads = self.action in (ModelAction.CREATE, ModelAction.REPLACE)
+        loads = self.action in (ModelAction.CREATE, ModelAction.REPLACE) and not self.takes_back
         return self.target.load if loads and self.target is not None else None
 
 
@@ -52,11 +54,17 @@ class Plan:
 
 
 def make_plan(
-    current: Mapping[str, Target | None], wanted: Mapping[str, Target], server: tuple[ServerConfig | None, ServerConfig]
+    current: Mapping[str, Target | None],
+    wanted: Mapping[str, Target],
+    server: tuple[ServerConfig | None, ServerConfig],
+    returnable: Mapping[str, Sequence[Target]] = MappingProxyType({}),
 ) -> Plan:
     """`current` is what serves or is on its way, None for a model that is in trouble and must be
-    made anew; `server` the old and the new listener settings."""
-    models = [_model_plan(current.get(name), target) for name, target in wanted.items()]
+    made anew; `server` the old and the new listener settings; `returnable` what drains and may serve again."""
+    models = [
+        _with_way_back(_model_plan(current.get(name), target), returnable.get(name, ()))
+        for name, target in wanted.items()
+    ]
     models += [ModelPlan(name, ModelAction.REMOVE, (), None) for name in current if name not in wanted]
     old, new = server
     changes = () if old is None else tuple(_shown(each) for each in changed_fields(old, new, "server"))
@@ -69,6 +77,14 @@ def reload_changes(old: Document | None, new: Document) -> tuple[dict[str, Any],
         return ()
     own = (each for each in changed_fields(old.reload, new.reload, "reload") if each.path in _OWN_RELOAD)
     return tuple(_shown(each) for each in own)
+
+
+def _with_way_back(plan: ModelPlan, returnable: Sequence[Target]) -> ModelPlan:
+    """What an old generation still holds is not loaded again."""
+    target = plan.target
+    if target is None or plan.load is None or not any(each.same_generation(target) for each in returnable):
+        return plan
+    return replace(plan, takes_back=True)
 
 
 def _model_plan(old: Target | None, new: Target) -> ModelPlan:
@@ -131,7 +147,7 @@ def _do_not_fit(current: Mapping[str, Target | None], models: list[ModelPlan]) -
     problems = []
     for model in models:
         target = model.target
-        if target is None or model.action not in (ModelAction.CREATE, ModelAction.REPLACE):
+        if target is None or model.load is None:
             continue
         leaves = model.model if target.replaces else None
         taken = target.taken_of(holding for name, holding in holdings.items() if name != leaves)

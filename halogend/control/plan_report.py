@@ -124,6 +124,8 @@ def _model(plan: ModelPlan, bytes_: Forecast, drain: Drain | None) -> dict[str, 
 
 def _strategy(plan: ModelPlan) -> str | None:
     """How old and new follow each other, where there are both."""
+    if plan.takes_back:
+        return "take_back"
     if plan.action is not ModelAction.REPLACE or plan.target is None:
         return None
     return "replace" if plan.target.replaces else "overlap"

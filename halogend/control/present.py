@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from halogend.control.answer import Answer
-from halogend.control.forecast import Present
+from halogend.control.forecast import Present, Returnable
 from halogend.control.generation import Generation
 from halogend.control.house import House, ledger_name
 from halogend.control.plan import Plan
@@ -44,6 +44,11 @@ def _present(unit: Unit) -> Present:
         coming=unit.coming,
         loading=None if unit.loading is None else ledger_name(unit.loading),
         draining=tuple(ledger_name(each) for each in (*dead, *unit.draining)),
+        returnable=tuple(
+            Returnable(ledger_name(each.generation), each.target, each.generation.spec.engine.pool_reserve_bytes)
+            for each in unit.retired
+            if each.may_return
+        ),
     )
 
 

@@ -267,9 +267,11 @@ class Reconciler:
         new, old = drafted.document, self._server()
         if new is None:
             raise ValueError("a document with problems has no plan")
-        plan = make_plan(self._goals(), drafted.wanted, (old, new.server))
+        present = presence(self.house)
+        returnable = {name: [back.target for back in each.returnable] for name, each in present.items()}
+        plan = make_plan(self._goals(), drafted.wanted, (old, new.server), returnable)
         differs = () if old is None else changes((old, self._access), (new.server, drafted.access))
-        bytes_ = forecast(self.house.ledger.held(), presence(self.house), drafted.wanted)
+        bytes_ = forecast(self.house.ledger.held(), present, drafted.wanted)
         fields = [each for each in plan.server_changes if each["field"] != "server.auth"]  # told key by key
         own = reload_changes(None if self.accepted is None else self.accepted.document, new)
         at_once = new.reload.max_parallel_loads

@@ -35,6 +35,12 @@ class Slots:
         self.taken -= 1
         self._admit()
 
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
+
     def _admit(self) -> None:
         while self._waiting and self.taken < self.count:
             place = self._waiting.popleft()
