@@ -18,6 +18,7 @@ from halogend.api.exchange import until_gone
 from halogend.api.faults import application
 from halogend.api.generation import CLIENT_GONE
 from halogend.api.ports import Admin
+from halogend.api.ui.pages import ui_routes
 from halogend.control.plan_report import PlanOutcome
 from halogend.control.planning import Given
 from halogend.control.receipts import Milestone, Outcome, Receipt
@@ -59,6 +60,7 @@ def admin_app(admin: Admin) -> Starlette:
             Route(f"{_PREFIX}/hold", endpoint.hold, methods=["POST"]),
             Route(f"{_PREFIX}/resume", endpoint.resume, methods=["POST"]),
             Route(f"{_PREFIX}/models/{{name:path}}/drain", endpoint.drain, methods=["POST"]),
+            *ui_routes(f"{_PREFIX}/ui"),
         ]
     )
 
@@ -75,9 +77,10 @@ class _AdminEndpoint:
     async def status(self, _request: Request) -> Response:
         return JSONResponse(self.admin.status())
 
-    async def receipts(self, _request: Request) -> Response:
-        """Newest first."""
-        return JSONResponse({"receipts": [receipt.view() for receipt in reversed(self.admin.receipts())]})
+    async def receipts(self, request: Request) -> Response:
+        """Newest first; `?limit=` of them at the most."""
+        newest = self.admin.receipts()[::-1][: _limit(request)]
+        return JSONResponse({"receipts": [receipt.view() for receipt in newest]})
 
     async def receipt(self, request: Request) -> Response:
         """With `?wait=` it answers when the change has come that far."""
@@ -164,6 +167,15 @@ def _planned(plan: dict[str, Any]) -> Response:
     """One that would be rejected is no success."""
     status = _STATUS[Outcome.REJECTED] if plan["outcome"] == PlanOutcome.REJECTED else _STATUS[Outcome.UNCHANGED]
     return JSONResponse(plan, status_code=status)
+
+
+def _limit(request: Request) -> int | None:
+    text = request.query_params.get("limit")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and int(text[:9]) > 0):
+        raise RequestError("invalid_value", "`limit` takes a number of receipts, 1 or more", param="limit")
+    return int(text[:9])
 
 
 def _switch(request: Request, name: str) -> bool:

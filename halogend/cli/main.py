@@ -33,13 +33,29 @@ def parser() -> argparse.ArgumentParser:
         run,
         schema,
         status,
+        ui,
     )
     from halogend.cli.parser import CommandParser
 
     top = argparse.ArgumentParser(prog="halogend", description="One declaration, live LLM engines.")
     top.add_argument("--version", action="version", version=f"halogend {__version__}")
     subparsers = top.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
-    for command in (run, check, plan, reload, rollback, hold, resume, drain, status, receipts, explain, schema, bench):
+    for command in (
+        run,
+        check,
+        plan,
+        reload,
+        rollback,
+        hold,
+        resume,
+        drain,
+        status,
+        receipts,
+        ui,
+        explain,
+        schema,
+        bench,
+    ):
         command.add(subparsers)
     for each in (top, *subparsers.choices.values()):
         each.set_defaults(parser=each)

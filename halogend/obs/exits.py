@@ -65,12 +65,14 @@ ROWS = (
     Row(Exit.REFUSED, "drain", "nothing of the model drains, it is not known, or no daemon answers"),
     Row(Exit.DONE, "status", "every model is what the document asks for"),
     Row(Exit.REFUSED, "status", "something is not as asked for, or no daemon answers"),
+    Row(Exit.DONE, "ui", "interrupted from the terminal"),
+    Row(Exit.REFUSED, "ui", "the port is taken, or no daemon answers"),
     Row(Exit.DONE, "receipts", "printed"),
     Row(Exit.REFUSED, "receipts", "there is no such receipt, or no daemon answers"),
     Row(Exit.DONE, "explain", "the code is known"),
     Row(Exit.REFUSED, "explain", "no such code"),
     Row(Exit.USAGE, "any", "a wrong command line (but of `plan`)"),
-    Row(Exit.INTERRUPTED, "any", "interrupted from the terminal (the daemon and `status --watch` end with 0)"),
+    Row(Exit.INTERRUPTED, "any", "interrupted from the terminal (the daemon, `status --watch` and `ui` end with 0)"),
     Row(Exit.BROKEN_PIPE, "any", "whoever read the output left"),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from halogend.cli.flash_arguments import arguments
 from halogend.cli.main import main, parser
 
 FORMS = "unix:/absolute/path"
-CLIENTS = (["status"], ["receipts"], ["reload"], ["rollback"], ["hold"], ["resume"], ["drain", "chat"])
+CLIENTS = (["status"], ["receipts"], ["reload"], ["rollback"], ["hold"], ["resume"], ["drain", "chat"], ["ui"])
 # A program whose second word is the module at whose import it gets SIGTERM; the other words are its own.
 TOLD_AT = """
 import os, signal, sys

@@ -41,6 +41,12 @@ async def _reads(walk):
     await walk(404, "GET", "/receipts/r99")
     await walk(404, "HEAD", "/receipts/r99")
     await walk(400, "GET", "/receipts/r1?wait=forever")
+    assert len((await walk(200, "GET", "/receipts?limit=1")).json()["receipts"]) == 1
+    for limit in ("0", "-1", "x", ""):
+        await walk(400, "GET", f"/receipts?limit={limit}")
+    for path in ("/ui", "/ui/page.js", "/ui/page.css"):
+        await walk(200, "GET", path)
+        await walk(200, "HEAD", path)
     await walk(200, "HEAD", "/events")
 
 
