@@ -9,35 +9,28 @@ from dataclasses import dataclass, replace
 
 from halogend.control.generation import Generation
 from halogend.control.house import House, ledger_name
-from halogend.control.ledger import Holding
 from halogend.control.target import Target, with_pool
 from halogend.wire.messages import PrepareEngine, PrepareText
 
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """What the workers of `generation` hold and have not taken yet. `before` and `after` are its bytes; until
-    it is settled the more of the two is nobody else's."""
+    """What the workers of `generation` hold and have not taken yet. `claim` is its name in the ledger: until
+    the engine has confirmed it, the more of before and after is nobody else's."""
 
     generation: Generation
     house: House
     text: PrepareText | None
     engine: PrepareEngine | None
-    before: Holding
-    after: Holding
+    claim: object
 
     def commit(self) -> None:
-        self.generation.commit(self.text, self.engine)
-        self.house.enter(self.generation, self.after)
+        self.generation.commit(self.text, self.engine, lambda: self.house.settle(self.generation, self.claim))
 
     def discard(self) -> None:
         """The inverse of `prepare`."""
         self.generation.discard(self.text, self.engine)
-        self.house.enter(self.generation, self.before)
-
-    @property
-    def gives_memory_back(self) -> bool:
-        return self.after.total_bytes < self.before.total_bytes
+        self.house.drop(self.generation, self.claim)
 
 
 async def prepare(generation: Generation, active: Target, target: Target, house: House) -> Adjustment:
@@ -55,12 +48,11 @@ async def prepare(generation: Generation, active: Target, target: Target, house:
         )
     if limits != generation.engine_limits:
         engine = PrepareEngine(update=generation.next_update(), limits=limits)
-    after = replace(target.holding, kv_bytes=kv_bytes)
-    before = house.ledger.holding(name) or after
-    house.enter(generation, before.covering(after))
+    claim = object()
+    house.claim(generation, claim, replace(target.holding, kv_bytes=kv_bytes))
     try:
         await generation.prepare(text, engine)
     except BaseException:
-        house.enter(generation, before)
+        house.drop(generation, claim)
         raise
-    return Adjustment(generation, house, text, engine, before, after)
+    return Adjustment(generation, house, text, engine, claim)

@@ -146,10 +146,23 @@ class Generation:
             self.discard(text, engine)
             raise
 
-    def commit(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
-        """Takes effect between two steps. A worker that died meanwhile is the supervisor's case."""
+    def commit(
+        self, text: PrepareText | None, engine: PrepareEngine | None, settled: Callable[[], None] = lambda: None
+    ) -> None:
+        """Takes effect between two steps. `settled` is called when every engine has taken it, and what its
+        pool gave back is free: at once where no engine is asked. A worker that died meanwhile is the
+        supervisor's case."""
+        waited_for = {each for each in self.replicas if engine is not None and each.state is State.READY}
+
+        def confirmed(replica: Replica) -> None:
+            waited_for.discard(replica)
+            if not waited_for:
+                settled()
+
         for replica in self.replicas:
-            replica.commit(text, engine)
+            replica.commit(text, engine, confirmed)
+        if not waited_for:
+            settled()
 
     def discard(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
         for replica in self.replicas:

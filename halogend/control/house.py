@@ -87,6 +87,25 @@ class House:
         self.ledger.enter(ledger_name(generation), holding)
         self._show_memory(holding.device)
 
+    def claim(self, generation: Generation, key: object, holding: Holding) -> None:
+        """A live change is on its way: what it grows by is nobody else's from here on."""
+        self.ledger.claim(ledger_name(generation), key, holding)
+        self._show_memory(holding.device)
+
+    def settle(self, generation: Generation, key: object) -> None:
+        """Every engine has confirmed what was claimed: what it gave back is anybody's."""
+        name = ledger_name(generation)
+        freed = self.ledger.settle(name, key)
+        self._show(name)
+        if freed > 0:
+            self.tell_of_room(besides=self.units.get(generation.model))
+
+    def drop(self, generation: Generation, key: object) -> None:
+        """The inverse of `claim`."""
+        name = ledger_name(generation)
+        self.ledger.drop(name, key)
+        self._show(name)
+
     def leave(self, generation: Generation) -> None:
         self.cores.leave(*generation.everybody)
         holding = self.ledger.leave(ledger_name(generation))
@@ -132,6 +151,11 @@ class House:
 
     def _stats(self, generation: Generation, stats: EngineStats) -> None:
         self.metrics.engine_stats(generation.model, generation.number, stats)
+
+    def _show(self, name: str) -> None:
+        holding = self.ledger.holding(name)
+        if holding is not None:
+            self._show_memory(holding.device)
 
     def _show_memory(self, device: str) -> None:
         for use, count in self.ledger.by_use(device).items():

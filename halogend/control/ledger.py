@@ -1,6 +1,7 @@
 """Bytes per device and use: what decides whether a load fits.
 
-Every generation's bytes are entered before it starts and leave when its processes have exited.
+Every generation's bytes are entered before it starts and leave when its processes have exited. What a
+live change gives back is free when a worker has confirmed it, and not before.
 Free-memory readings decide nothing: two loads that start at once would each take the other's
 share for free.
 """
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,42 +37,77 @@ class Holding:
         )
 
 
+@dataclass(slots=True)
+class _Entry:
+    """`claims` are live changes that were not confirmed yet, by whatever tells one from another."""
+
+    settled: Holding
+    claims: dict[object, Holding] = field(default_factory=dict)
+
+    @property
+    def holding(self) -> Holding:
+        """The most in every use that it may come to hold before all is confirmed."""
+        return reduce(Holding.covering, self.claims.values(), self.settled)
+
+
 class Ledger:
     """Single writer: convergence. Keys are generation names such as `chat#3`. `changed` is set,
     and a new event put in its place, whenever bytes were entered or left."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
-        self._held: dict[str, Holding] = {}
+        self._entries: dict[str, _Entry] = {}
 
     def enter(self, generation: str, holding: Holding) -> None:
-        self._held[generation] = holding
+        self._entries[generation] = _Entry(holding)
         self._tell()
+
+    def claim(self, generation: str, key: object, holding: Holding) -> None:
+        """It may hold this too from now on, until the claim is settled or dropped."""
+        self._entries[generation].claims[key] = holding
+        self._tell()
+
+    def drop(self, generation: str, key: object) -> None:
+        """The inverse of `claim`. What is not there any more has nothing to drop."""
+        if generation in self._entries:
+            self._entries[generation].claims.pop(key, None)
+            self._tell()
+
+    def settle(self, generation: str, key: object) -> int:
+        """What was claimed is confirmed: it holds that and nothing else. How many bytes came free by it."""
+        entry = self._entries.get(generation)
+        if entry is None or key not in entry.claims:
+            return 0
+        before = entry.holding.total_bytes
+        entry.settled = entry.claims.pop(key)
+        self._tell()
+        return before - entry.holding.total_bytes
 
     def leave(self, generation: str) -> Holding | None:
-        holding = self._held.pop(generation, None)
+        entry = self._entries.pop(generation, None)
         self._tell()
-        return holding
+        return None if entry is None else entry.holding
 
     def holding(self, generation: str) -> Holding | None:
-        return self._held.get(generation)
+        entry = self._entries.get(generation)
+        return None if entry is None else entry.holding
 
     def held(self) -> dict[str, Holding]:
         """Everything that is held now, oldest entry first."""
-        return dict(self._held)
+        return {name: entry.holding for name, entry in self._entries.items()}
 
     def taken_bytes(self, device: str, besides: Iterable[str] = ()) -> int:
         left_out = set(besides)
-        return sum(h.total_bytes for name, h in self._held.items() if h.device == device and name not in left_out)
+        return sum(h.total_bytes for name, h in self.held().items() if h.device == device and name not in left_out)
 
     def view(self) -> dict[str, dict[str, int | str]]:
         return {
             name: {"device": h.device, "weights": h.weights_bytes, "working": h.working_bytes, "kv": h.kv_bytes}
-            for name, h in self._held.items()
+            for name, h in self.held().items()
         }
 
     def by_use(self, device: str) -> dict[str, int]:
-        held = [h for h in self._held.values() if h.device == device]
+        held = [h for h in self.held().values() if h.device == device]
         return {
             "weights": sum(h.weights_bytes for h in held),
             "working": sum(h.working_bytes for h in held),

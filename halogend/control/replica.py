@@ -35,6 +35,7 @@ from halogend.wire.messages import (
     EngineSpec,
     EngineStats,
     Hello,
+    PoolResized,
     PrepareEngine,
     PrepareText,
     SetThreads,
@@ -124,6 +125,7 @@ class Replica:
         self._host = host
         self._company = company
         self._workers: dict[str, Worker] = {}
+        self._unconfirmed: dict[int, Callable[[Replica], None]] = {}
         self._startup = Startup(spec.model)
         self._looks = Looks(host.root)
         self._watcher: asyncio.Task[None] | None = None
@@ -237,8 +239,16 @@ class Replica:
         if refused is not None:
             raise UpdateError(refused.message)
 
-    def commit(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
-        """Takes effect between two steps. A worker that died meanwhile is the supervisor's case."""
+    def commit(
+        self,
+        text: PrepareText | None,
+        engine: PrepareEngine | None,
+        confirmed: Callable[[Replica], None] = lambda replica: None,
+    ) -> None:
+        """Takes effect between two steps; `confirmed` is called when the engine has said so, or has died. A
+        worker that died meanwhile is the supervisor's case."""
+        if engine is not None and self.state is State.READY:
+            self._unconfirmed[engine.update] = confirmed
         self._tell(_TEXT, text and Commit(update=text.update))
         self._tell(_ENGINE, engine and Commit(update=engine.update))
         if text is not None:
@@ -307,12 +317,19 @@ class Replica:
             case Hello() if message.version != WIRE_VERSION:
                 why = f"the {role} process speaks version {message.version}, not {WIRE_VERSION}"
                 self._startup.fail(Code.WIRE_VERSION, why)
+            case PoolResized():
+                self._confirm(message.update)
             case TextReady() | EngineReady():
                 self._startup.take(message)
             case StartFailed():
                 self._startup.refuse(message.failure, self._workers[role].child.stderr_tail)
             case _:
                 pass
+
+    def _confirm(self, update: int) -> None:
+        confirmed = self._unconfirmed.pop(update, None)
+        if confirmed is not None:
+            confirmed(self)
 
     async def _await_exit(self, worker: Worker) -> None:
         await worker.child.exited.wait()
@@ -328,6 +345,8 @@ class Replica:
             self.client.close()
             for each in self._workers.values():
                 each.child.kill()
+            for update in list(self._unconfirmed):
+                self._confirm(update)
             self.died.set()
             self._company.on_death(self)
 

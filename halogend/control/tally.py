@@ -12,7 +12,7 @@ import msgspec
 from halogend.wire.messages import EngineStats
 
 _OF_ONE = frozenset({"queue_s", "step_s"})  # single waits and steps: never summed
-_PRESENT = frozenset({"running", "waiting", "blocks_total", "blocks_used"})  # the rest only grows
+_PRESENT = frozenset({"running", "waiting", "blocks_total", "blocks_used", "pool_touched_bytes"})  # the rest only grows
 _SUMMED = tuple(name for name in EngineStats.__struct_fields__ if name not in _OF_ONE)
 
 

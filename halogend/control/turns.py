@@ -80,8 +80,6 @@ class Update:
         self.adjustment.commit()
         self.house.router.set_settings(self.unit.name, self.target.settings)
         self.unit.active = self.target
-        if self.adjustment.gives_memory_back:
-            self.house.tell_of_room(besides=self.unit)
         return None
 
     async def undo(self) -> None:

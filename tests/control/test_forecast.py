@@ -19,13 +19,17 @@ class Watched:
 
     def __init__(self, house):
         self.ledger, self.most = house.ledger, 0
-        enter = house.ledger.enter
+        enter, claim = house.ledger.enter, house.ledger.claim
 
-        def entering(name, holding):
-            enter(name, holding)
+        def entering(*entry):
+            enter(*entry)
             self.look()
 
-        house.ledger.enter = entering
+        def claiming(*entry):
+            claim(*entry)
+            self.look()
+
+        house.ledger.enter, house.ledger.claim = entering, claiming
 
     def begin(self):
         self.most = 0

@@ -1,0 +1,85 @@
+"""The ledger alone, and with an engine that confirms when it is told to."""
+
+from support.played.world import until
+
+from halogend.control.ledger import Holding, Ledger
+
+MIB = 1 << 20
+
+
+def holding(kv, weights=100, working=10):
+    return Holding("cpu:0", weights * MIB, working * MIB, kv * MIB)
+
+
+def test_what_shrinks_is_free_when_it_is_confirmed_and_what_grows_is_taken_at_once():
+    ledger = Ledger()
+    ledger.enter("a#1", holding(50))
+    ledger.claim("a#1", 1, holding(20))
+    assert ledger.taken_bytes("cpu:0") == 160 * MIB
+    assert ledger.settle("a#1", 1) == 30 * MIB
+    assert ledger.taken_bytes("cpu:0") == 130 * MIB
+    ledger.claim("a#1", 2, holding(80))
+    assert ledger.taken_bytes("cpu:0") == 190 * MIB
+    ledger.drop("a#1", 2)
+    assert ledger.taken_bytes("cpu:0") == 130 * MIB
+
+
+def test_a_claim_outlives_the_confirmation_of_an_earlier_one():
+    ledger = Ledger()
+    ledger.enter("a#1", holding(50))
+    ledger.claim("a#1", 1, holding(20))
+    ledger.claim("a#1", 2, holding(40, working=30))
+    assert ledger.holding("a#1") == holding(50, working=30)
+    assert ledger.settle("a#1", 1) == 10 * MIB
+    assert ledger.holding("a#1") == holding(40, working=30)
+    assert ledger.settle("a#1", 2) == 0
+    assert ledger.settle("a#1", 2) == 0, "once is enough"
+
+
+def test_whoever_has_left_settles_nothing():
+    ledger = Ledger()
+    ledger.enter("a#1", holding(50))
+    ledger.claim("a#1", 1, holding(70))
+    assert ledger.leave("a#1") == holding(70)
+    assert ledger.settle("a#1", 1) == 0
+    ledger.drop("a#1", 1)
+    assert ledger.held() == {}
+
+
+async def test_bytes_are_free_when_the_engine_has_confirmed_it(serving):
+    there = await serving(kv_cache_bytes="64MiB", max_batch=4096)
+    before = there.house.ledger.taken_bytes("cpu:0")
+    commit = there.stage.hold("commit", role="engine")
+    receipt = await there.apply(there.model("a", kv_cache_bytes="16MiB", max_batch=4096))
+    assert receipt.outcome == "applied"
+    await commit.reached()
+    assert there.house.ledger.taken_bytes("cpu:0") == before
+    commit.release()
+    await until(lambda: there.house.ledger.taken_bytes("cpu:0") == before - 48 * MIB, "what it gave back is free")
+
+
+async def test_a_pool_grows_when_another_ones_shrink_was_confirmed(world, serving):
+    fields = {"kv_cache_bytes": "64MiB", "max_batch": 4096}
+    alone = (await serving(**fields)).unit("a").active.holding
+    there = await world(2 * alone.total_bytes - 40 * MIB)
+    await there.apply(there.model("a", **fields))
+    await there.apply(there.model("a", **fields), there.model("b", **fields))
+    ledger = there.house.ledger
+    squeezed = ledger.holding("b#1").kv_bytes
+    assert squeezed == 24 * MIB
+    commit = there.stage.hold("commit", role="engine", model="a")
+    await there.apply(there.model("a", **(fields | {"kv_cache_bytes": "4MiB"})), there.model("b", **fields))
+    await commit.reached()
+    assert ledger.holding("b#1").kv_bytes == squeezed
+    commit.release()
+    await until(lambda: ledger.holding("b#1").kv_bytes == 64 * MIB, "the other pool takes what came free")
+
+
+async def test_an_engine_that_dies_before_it_confirms_leaves_nothing_behind(serving):
+    there = await serving(kv_cache_bytes="64MiB", max_batch=4096)
+    commit = there.stage.hold("commit", role="engine")
+    await there.apply(there.model("a", kv_cache_bytes="16MiB", max_batch=4096))
+    (await commit.reached()).say("exit", status=1)
+    await until(lambda: there.state("a") == "serving" and there.unit("a").serving.number == 2, "it serves again")
+    assert set(there.house.ledger.held()) == {"a#2"}
+    assert there.house.ledger.holding("a#2").kv_bytes == 16 * MIB
