@@ -60,7 +60,9 @@ async def test_bytes_are_free_when_the_engine_has_confirmed_it(serving):
 
 async def test_a_pool_grows_when_another_ones_shrink_was_confirmed(world, serving):
     fields = {"kv_cache_bytes": "64MiB", "max_batch": 4096}
-    alone = (await serving(**fields)).unit("a").active.holding
+    first = await serving(**fields)
+    alone = first.unit("a").active.holding
+    await first.stop()
     there = await world(2 * alone.total_bytes - 40 * MIB)
     await there.apply(there.model("a", **fields))
     await there.apply(there.model("a", **fields), there.model("b", **fields))
