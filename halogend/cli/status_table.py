@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from halogend.cli.show import drift_line, hold_line, mib, receipt_lines, short
@@ -101,6 +101,8 @@ def _model(name: str, model: dict[str, Any]) -> Iterator[tuple[str, Row | str]]:
         rows.insert(0, (model["state"], "", waiting, "", "", model["path"] or ""))
     for at, row in enumerate(rows):
         yield (mark if at == 0 else " "), ((name if at == 0 else ""), *row)
+        if at == 0 and model["serving"]:
+            yield from _replicas(model["serving"].get("replicas", ()))
     for wrong in (model["trouble"], model["degraded"]):
         yield from (("!", f"  {line}") for line in (wrong or "").splitlines())
 
@@ -111,6 +113,14 @@ def _serving(model: dict[str, Any]) -> Row:
     requests = f"{generation['requests']}" + (f" ({queued} waiting)" if queued else "")
     path = generation["path"]
     return state, str(generation["generation"]), requests, _pool(generation), mib(generation["pss_bytes"]), path
+
+
+def _replicas(replicas: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Row | str]]:
+    """A row each, where there are several."""
+    for each in replicas if len(replicas) > 1 else ():
+        requests, memory = str(each["requests"]), mib(each["pss_bytes"])
+        mark = " " if each["state"] == "ready" else "!"
+        yield mark, ("", f"  {each['state']}", "", requests, "", memory, f"{each['replica']} on {each['device']}")
 
 
 def _draining(generation: dict[str, Any]) -> Row:

@@ -17,7 +17,7 @@ def add(subparsers: Any) -> None:
         help="the daemon's page in a browser, until interrupted",
         description="Opens a port of 127.0.0.1 that passes reading requests on to the admin listener, and prints the"
         " address to open. The token in it is good for one browser, once; what is not that browser gets nothing."
-        " Nothing can be changed through it. From elsewhere: ssh -L PORT:127.0.0.1:PORT, with --port PORT.",
+        " Nothing can be changed through it. From elsewhere: ssh -t -L PORT:127.0.0.1:PORT, with --port PORT.",
     )
     parser.add_argument("--port", type=_port, default=0, help="of 127.0.0.1; default: one that is free")
     admin.add_address(parser)

@@ -81,10 +81,13 @@ def _model(unit: Unit) -> View:
 
 
 def _progress(generation: Generation) -> View:
-    pulse = generation.pulses().get("engine")
-    if pulse is None:
-        return {"stage": None, "loaded_bytes": 0, "total_bytes": 0}
-    return {"stage": pulse.stage, "loaded_bytes": pulse.done, "total_bytes": pulse.total}
+    """Of all its engines together; the stage is the first one's."""
+    engines = [pulse for role, pulse in generation.pulses().items() if role.partition("/")[0] == "engine"]
+    return {
+        "stage": engines[0].stage if engines else None,
+        "loaded_bytes": sum(pulse.done for pulse in engines),
+        "total_bytes": sum(pulse.total for pulse in engines),
+    }
 
 
 def _cut(text: str | None) -> str | None:

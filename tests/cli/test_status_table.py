@@ -69,6 +69,15 @@ def test_each_generation_has_its_row():
     assert lines.count("chat") == 1
 
 
+def test_replicas_have_rows_of_their_own_where_there_are_several():
+    one = {"replica": "chat#3", "device": "cpu:0", "state": "ready", "requests": 1, "pss_bytes": 600 << 20}
+    other = {**one, "replica": "chat#3/1", "device": "cpu:1", "state": "dead"}
+    lines = status_lines(with_model(serving={**GENERATION, "replicas": [one, other]}))
+    assert any(line.startswith("  ") and line.endswith("chat#3 on cpu:0") for line in lines)
+    assert any(line.startswith("! ") and line.endswith("chat#3/1 on cpu:1") for line in lines)
+    assert not any("cpu:0" in line for line in status_lines(with_model(serving={**GENERATION, "replicas": [one]}))[:-1])
+
+
 def test_what_is_wrong_stands_under_its_model_whole_and_marked():
     failed = with_model(state="failed", serving=None, trouble="HRT-1014: it died\nlast said: " + "x" * 300, waiting=4)
     marked = [line for line in status_lines(failed, 80) if line.startswith("!")]

@@ -97,6 +97,12 @@ function generationRow(name, state, generation) {
   );
 }
 
+function replicaRow(replica) {
+  const state = element("span", replica.state, replica.state === "ready" ? "quiet" : "bad");
+  const where = element("td", `${replica.replica} on ${replica.device}`, "path");
+  return row("", state, "", number(replica.requests), "", number(mib(replica.pss_bytes)), where);
+}
+
 function modelRows(name, model) {
   const rows = [];
   if (model.serving) rows.push([toned(model.state), model.serving]);
@@ -106,6 +112,8 @@ function modelRows(name, model) {
   }
   if (model.loading) rows.push([loadState(model.loading), model.loading]);
   const shown = rows.map(([state, generation], index) => generationRow(index ? "" : name, state, generation));
+  const replicas = model.serving?.replicas ?? [];
+  if (replicas.length > 1) shown.splice(1, 0, ...replicas.map(replicaRow));
   if (!rows.length) shown.push(row(name, toned(model.state), "", "", "", "", element("td", model.path, "path")));
   for (const wrong of [model.trouble, model.degraded]) {
     if (!wrong) continue;
