@@ -39,10 +39,12 @@ from halogend.control.machine import probe
 from halogend.control.notify import Notifier
 from halogend.control.planning import Given
 from halogend.control.process import Host
+from halogend.control.push import Push
 from halogend.control.receipts import Outcome, Receipt
 from halogend.control.reconciler import Reconciler
 from halogend.control.router import Router
-from halogend.control.source import AnySource, Content, StatedSource
+from halogend.control.source import AnySource, Content, PushedSource, StatedSource
+from halogend.control.source_files import read_content
 from halogend.control.standing import standing
 from halogend.control.state_dir import StateDir, StateError
 from halogend.control.status import cache, status
@@ -62,13 +64,15 @@ STOP_LIMIT_S = _STOP_DRAIN_S + _CLOSE_S + 10.0  # 10: generations end, and are k
 class Options:
     """From the command line. `config` is the document's file or the document itself; `admin` is used
     where the document names no admin listener; `state` is where receipts and active documents are kept;
-    `resume` starts from the last active document where the source's is bad."""
+    `resume` starts from the last active document where the source's is bad; `is_pushed`: documents are
+    handed in, and `config` is read at the start only."""
 
     config: Path | StatedSource
     admin: str
     environ: Mapping[str, str]
     state: Path | None = None
     resume: bool = False
+    is_pushed: bool = False
 
 
 async def run(options: Options) -> int:
@@ -82,9 +86,7 @@ class Daemon:
 
     def __init__(self, options: Options) -> None:
         machine = probe()
-        given = options.config
-        self._source: AnySource
-        self._source = given if isinstance(given, StatedSource) else FileSource(given, self._on_change)
+        self._source = self._source_of(options)
         self._metrics = Metrics(__version__)
         self._router = Router(on_waiting=self._metrics.waiting_in_router)
         self._house = House(
@@ -97,8 +99,7 @@ class Daemon:
         self._activation = Activation.from_environ(options.environ, os.getpid())
         applications = Applications(self.inference, self.administration)
         self._listeners = Listeners(applications, self._metrics, options.admin, self._activation)
-        origin = self._source
-        source = Source(origin.name, options.environ, origin.read, origin.parse, origin.seen, origin.pushed)
+        source = Source.of(self._source, options.environ)
         history = History(_state_dir(options.state))
         self._reconciler = Reconciler(self._house, machine, self._listeners, source, history)
         self._steering = Steering(self._reconciler)
@@ -129,21 +130,24 @@ class Daemon:
             self._supervisor.ends(STOP_LIMIT_S)
             await self._end()
             return Exit.DONE
-        if self._reconciler.accepted is None:
+        if self._reconciler.accepted is None and not (self._source.stays and await self._listens()):
             sys.stderr.writelines(f"{problem}\n" for receipt in tried for problem in receipt.problems)
             self._supervisor.ends(STOP_LIMIT_S, standing(self._reconciler))
             await self._end()
-            return Exit.BAD_DOCUMENT if tried[0].outcome is Outcome.REJECTED else Exit.FAULT
+            return Exit.BAD_DOCUMENT if not tried or tried[0].outcome is Outcome.REJECTED else Exit.FAULT
         self._source.start()
         keeping = asyncio.create_task(self._listeners.keep())
         watching = asyncio.create_task(self._inputs.run())
         starting = asyncio.create_task(self._supervisor.until_started())
         await first_of(self._stop.wait(), asyncio.wait([starting]))
         serves = self._stop.is_set() or starting.result()
+        if not serves:
+            _log.error("nothing_serves", standing=standing(self._reconciler))
+            if self._source.stays:
+                self._supervisor.is_up()
+                serves = True
         if serves:
             await self._stop.wait()
-        else:
-            _log.error("nothing_serves", standing=standing(self._reconciler))
         starting.cancel()
         keeping.cancel()
         watching.cancel()
@@ -161,6 +165,21 @@ class Daemon:
         trying.cancel()
         await asyncio.wait([trying])
         return None
+
+    async def _listens(self) -> bool:
+        """Without a document: whoever hands one in must find a door."""
+        problem = await self._reconciler.listen()
+        if problem is not None:
+            _log.error("no_listener", problem=str(problem))
+        return problem is None
+
+    def _source_of(self, options: Options) -> AnySource:
+        config = options.config
+        if isinstance(config, StatedSource):
+            return config
+        if options.is_pushed:
+            return PushedSource(str(config), lambda: read_content(config) if os.path.lexists(config) else None)
+        return FileSource(config, self._on_change)
 
     # --- what the applications need (api.ports) ---------------------------------------------------
 
@@ -219,8 +238,14 @@ class Daemon:
         self._supervisor.follow(receipt)
         return receipt
 
-    def document(self) -> str:
-        return self._reconciler.document()
+    def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
+        return self._followed(self._steering.put(push, actor, force=force))
+
+    async def plan_put(self, push: Push) -> dict[str, Any]:
+        return await self._steering.plan_put(push)
+
+    def document(self, *, is_desired: bool = False) -> tuple[str, str | None]:
+        return self._reconciler.document(is_desired=is_desired)
 
     # --- signals and ends -------------------------------------------------------------------------
 

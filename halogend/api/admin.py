@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from halogend.api.exchange import until_gone
 from halogend.api.faults import application
 from halogend.api.generation import CLIENT_GONE
 from halogend.api.ports import Admin
+from halogend.api.push_headers import etag, push_of
 from halogend.api.ui.pages import ui_routes
 from halogend.control.plan_report import PlanOutcome
 from halogend.control.planning import Given
@@ -36,6 +36,7 @@ _STATUS = {
     Outcome.FAILED: 500,
 }
 _ACCEPTED = 202
+_DOCUMENTS = ("active", "desired")
 _SWITCH = {"false": False, "true": True}
 _BODY_PATIENCE_S = 30.0
 _FILE_CHARACTERS = 4096
@@ -49,7 +50,7 @@ def admin_app(admin: Admin) -> Starlette:
             Route(f"{_PREFIX}/status", endpoint.status, methods=["GET"]),
             Route(f"{_PREFIX}/receipts", endpoint.receipts, methods=["GET"]),
             Route(f"{_PREFIX}/receipts/{{id}}", endpoint.receipt, methods=["GET"]),
-            Route(f"{_PREFIX}/document", endpoint.document, methods=["GET"]),
+            Route(f"{_PREFIX}/document", endpoint.document, methods=["GET", "PUT"]),
             Route(f"{_PREFIX}/ledger", endpoint.ledger, methods=["GET"]),
             Route(f"{_PREFIX}/cache", endpoint.cache, methods=["GET"]),
             Route(f"{_PREFIX}/events", endpoint.events, methods=["GET"]),
@@ -90,8 +91,30 @@ class _AdminEndpoint:
             raise RequestError("receipt_not_found", f"There is no receipt `{wanted}`; old ones are dropped.")
         return await _answer(request, lambda: receipt, lambda _: 200)
 
-    async def document(self, _request: Request) -> Response:
-        return Response(self.admin.document(), media_type="application/yaml")
+    async def document(self, request: Request) -> Response:
+        """`?of=desired`: the one whose targets are set, else the active one. The tag is its revision."""
+        if request.method == "PUT":
+            return await self.put(request)
+        wanted = request.query_params.get("of", "active")
+        if wanted not in _DOCUMENTS:
+            raise RequestError("invalid_value", f"`of` takes one of {', '.join(_DOCUMENTS)}", param="of")
+        text, revision = self.admin.document(is_desired=wanted == "desired")
+        tag = {} if revision is None else {"etag": etag(revision)}
+        return Response(text, media_type="application/yaml", headers=tag)
+
+    async def put(self, request: Request) -> Response:
+        """The document in the body, whatever the source holds; answers as a reload does. `?dry_run=true` answers
+        with the plan of it, `?force=true` goes through a hold, `?file=` is what its problems call it."""
+        is_dry, force = _switch(request, "dry_run"), _switch(request, "force")
+        _milestone(request)
+        try:
+            data = await read_bytes(request, patience_s=_BODY_PATIENCE_S, max_bytes=MAX_DOCUMENT_BYTES)
+        except ClientGoneError:
+            return Response(status_code=CLIENT_GONE)
+        push = push_of(request.headers, data, request.query_params.get("file", "pushed")[:_FILE_CHARACTERS])
+        if is_dry:
+            return _planned(await self.admin.plan_put(push))
+        return await _answer(request, lambda: self.admin.put(push, actor_of(request), force=force), status_of)
 
     async def ledger(self, _request: Request) -> Response:
         return JSONResponse(self.admin.ledger())
@@ -126,8 +149,7 @@ class _AdminEndpoint:
         except ClientGoneError:
             return Response(status_code=CLIENT_GONE)
         file = request.query_params.get("file", "")[:_FILE_CHARACTERS]
-        content = Content(data, hashlib.sha256(data).hexdigest())
-        return _planned(await self.admin.plan(Given(content, file)))
+        return _planned(await self.admin.plan(Given(Content.of(data), file)))
 
     async def reload(self, request: Request) -> Response:
         """`?dry_run=true` answers with the plan of it, `?force=true` goes through a hold."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from halogend.control.draining import Draining
 from halogend.control.events import Events
 from halogend.control.planning import Given
+from halogend.control.push import Push
 from halogend.control.receipts import Receipt
 from halogend.control.requests import InferenceRequest, ServedModel
 from halogend.wire.messages import TextEvent
@@ -65,8 +66,15 @@ class Admin(Protocol):
         """Opens the receipt now; the work goes on in the background. While changes are held only
         `force` gets through."""
 
-    def document(self) -> str:
-        """The canonical text of the active document; empty before the first."""
+    def document(self, *, is_desired: bool = False) -> tuple[str, str | None]:
+        """The canonical text of the active document, or of the one that is asked for now, and its revision;
+        empty and None before the first."""
+
+    def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
+        """Applies a document that is handed in. Raises RequestError (revision_mismatch, stale_origin)."""
+
+    async def plan_put(self, push: Push) -> dict[str, Any]:
+        """What `put` would do; raises as it does."""
 
     async def plan(self, given: Given | None) -> dict[str, Any]:
         """What this document, or what the source holds, would do now. Changes nothing."""

@@ -19,6 +19,12 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--config", type=arguments.path, default=Path(DEFAULT_CONFIG), metavar="FILE_OR_DIR", help=DEFAULT_CONFIG
     )
+    parser.add_argument(
+        "--source",
+        choices=("file", "push"),
+        default="file",
+        help="push: read the document once, watch nothing, stay up whatever it is, and take documents by PUT",
+    )
     add_socket(parser)
     add_state(parser)
     add_log_level(parser)
@@ -42,5 +48,6 @@ def run(args: argparse.Namespace) -> int:
         environ=dict(os.environ),
         state=state_directory(args.state, os.environ),
         resume=args.resume,
+        is_pushed=args.source == "push",
     )
     return asyncio.run(daemon.run(options))

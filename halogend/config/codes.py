@@ -371,6 +371,13 @@ class Code(enum.StrEnum):
     KEY_SCOPE = ("HAP-1017", "the API key does not open this listener",
         "The key is known and lacks the scope: `infer` for the inference listener, `admin` for the admin listener.",
         "Use another key, or add the scope to this one under `server.auth.keys`.")
+    REVISION_MISMATCH = ("HAP-1018", "the document is another than the change was made for",
+        ("`If-Match` names a revision, and the document that is asked for now has another: somebody changed it "
+         "meanwhile."),
+        "Read it again (`GET /admin/v1/document?of=desired` gives its tag), make the change there, hand that in.")
+    STALE_ORIGIN = ("HAP-1019", "a newer document of the same origin was handed in before",
+        "`Halogen-Origin` names an object and its generation, and a higher generation of it came already.",
+        "Nothing, where the newer one is meant: this one is old. Else raise the object's generation.")
     # fmt: on
 
 

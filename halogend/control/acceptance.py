@@ -11,8 +11,9 @@ from halogend.config.problems import Problem
 from halogend.config.schema import Document, ServerConfig
 from halogend.control.access import Access
 from halogend.control.aside import aside
+from halogend.control.planning import Given
 from halogend.control.receipts import ModelRecord, Outcome, Receipt
-from halogend.control.source import READ_LIMIT_S, Content, Parse, SourceError
+from halogend.control.source import READ_LIMIT_S, AnySource, Content, Parse, SourceError
 
 
 class Sockets(Protocol):
@@ -30,7 +31,8 @@ class Sockets(Protocol):
 class Source:
     """Where documents come from. `read` may block and raises SourceError; `seen` is told what was taken, so
     that a watch does not offer it again; `environ` is what `${NAME}` means; `parse` knows the places in
-    what was read. `pushed` is told the content of a PUT: is it the source's own from now on?"""
+    what was read. `pushed` is told the content of a PUT: is it the source's own from now on? `stays`: the
+    daemon stays up whatever it holds."""
 
     file: str
     environ: Mapping[str, str]
@@ -38,6 +40,15 @@ class Source:
     parse: Parse = parse
     seen: Callable[[Content], None] = lambda _: None
     pushed: Callable[[Content], bool] = lambda _: False
+    stays: bool = False
+
+    @classmethod
+    def of(cls, origin: AnySource, environ: Mapping[str, str]) -> Source:
+        return cls(origin.name, environ, origin.read, origin.parse, origin.seen, origin.pushed, origin.stays)
+
+    def given(self, content: Content) -> Given:
+        """As a document that can be judged."""
+        return Given(content, self.file, self.parse)
 
     async def content(self) -> Content:
         """What it holds now. Raises SourceError, also where it does not answer."""

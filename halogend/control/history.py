@@ -3,7 +3,7 @@
 Everything is held in memory as well, so that a daemon without a state folder, or with a full disk,
 does the same until it ends. Owns the format of the kept files; a file that is not of it is set aside.
 
-    state.json            which documents were active, newest last; the hold
+    state.json            which documents were active, newest last; the hold; the newest of each origin
     documents/REVISION    their canonical text; its sha256 is its name
     receipts/rN           one receipt each
 """
@@ -24,6 +24,7 @@ from halogend.control.state_writer import StateWriter
 
 _FORMAT = 1
 _KEPT_DOCUMENTS = 20
+_KEPT_ORIGINS = 64
 _STATE, _DOCUMENTS, _RECEIPTS = "state.json", "documents", "receipts"
 T = TypeVar("T")
 
@@ -47,10 +48,22 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     put_off: bool = False
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The object a document comes from, and which of its generations this is: a later one has a higher
+    number."""
+
+    uid: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"generation {self.generation} of {self.uid}"
+
+
 class _State(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     active: tuple[Kept, ...] = ()
     hold: Hold | None = None
+    origins: tuple[Origin, ...] = ()
 
 
 class History:
@@ -62,6 +75,7 @@ class History:
         self._documents: dict[str, str] = {}
         self.active: tuple[Kept, ...] = ()
         self.hold: Hold | None = None
+        self.origins: tuple[Origin, ...] = ()
         self.earlier: tuple[Receipt, ...] = ()
         if folder is not None:
             self._read(folder)
@@ -111,6 +125,18 @@ class History:
         self.hold = hold
         self._put_state()
 
+    def newest_of(self, uid: str) -> Origin | None:
+        """The highest generation that came from this object."""
+        return next((each for each in self.origins if each.uid == uid), None)
+
+    def came_from(self, origin: Origin) -> None:
+        """The objects that were silent longest are forgotten first."""
+        if self.origins[-1:] == (origin,):
+            return
+        others = tuple(each for each in self.origins if each.uid != origin.uid)
+        self.origins = (*others[1 - _KEPT_ORIGINS :], origin)
+        self._put_state()
+
     def keep(self, receipt: Receipt) -> None:
         """As it stands now; to be called whenever it moved on."""
         self._put(f"{_RECEIPTS}/{receipt.id}", msgspec.json.encode({"format": _FORMAT, "receipt": receipt.view()}))
@@ -125,7 +151,8 @@ class History:
     # --- files ------------------------------------------------------------------------------------
 
     def _put_state(self) -> None:
-        self._put(_STATE, msgspec.json.encode(_State(format=_FORMAT, active=self.active, hold=self.hold)))
+        state = _State(format=_FORMAT, active=self.active, hold=self.hold, origins=self.origins)
+        self._put(_STATE, msgspec.json.encode(state))
 
     def _put(self, name: str, data: bytes) -> None:
         if self._writer is not None:
@@ -138,7 +165,7 @@ class History:
     def _read(self, folder: StateDir) -> None:
         state = _read_one(folder, _STATE, _state)
         if state is not None:
-            self.hold = state.hold
+            self.hold, self.origins = state.hold, state.origins
             texts = {each: _read_one(folder, f"{_DOCUMENTS}/{each.revision}", _text_of(each)) for each in state.active}
             self.active = tuple(each for each, text in texts.items() if text is not None)
             self._documents = {each.revision: text for each, text in texts.items() if text is not None}

@@ -30,6 +30,7 @@ def from_view(view: Any) -> Receipt:
         problems=known.problems,
         models={each.model: each.record() for each in known.models},
         server_changes=known.server_changes,
+        origin=known.origin,
     )
     if receipt.outcome is None:
         receipt.outcome = Outcome.FAILED
@@ -70,6 +71,7 @@ class _View(msgspec.Struct, frozen=True, kw_only=True):
     trigger: str
     actor: str
     source: str = ""
+    origin: dict[str, Any] | None = None
     revision: str | None
     previous_revision: str | None
     asked_at: float

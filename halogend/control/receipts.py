@@ -73,8 +73,9 @@ class ModelRecord:
 
 @dataclass
 class Receipt:
-    """`trigger`: start, file, signal, api, rollback or resume. `actor`: who asked, as far as that is
-    known. `source`: where the document came from, a file or a kept receipt."""
+    """`trigger`: start, file, signal, api, put, rollback or resume. `actor`: who asked, as far as that is
+    known. `source`: where the document came from, a file or a kept receipt. `origin`: of one that was
+    handed in, the uid and generation of the object it is from."""
 
     id: str
     trigger: str
@@ -88,6 +89,7 @@ class Receipt:
     problems: tuple[Problem, ...] = ()
     models: dict[str, ModelRecord] = field(default_factory=dict)
     server_changes: tuple[dict[str, Any], ...] = ()
+    origin: dict[str, Any] | None = None
     _reached: dict[Milestone, asyncio.Event] = field(default_factory=lambda: {m: asyncio.Event() for m in Milestone})
 
     def reach(self, milestone: Milestone, now: float) -> None:
@@ -134,6 +136,7 @@ class Receipt:
             "trigger": self.trigger,
             "actor": self.actor,
             "source": self.source,
+            "origin": self.origin,
             "revision": self.revision,
             "previous_revision": self.previous_revision,
             "asked_at": self.asked_at,

@@ -26,6 +26,7 @@ from halogend.config.schema import ServerConfig
 from halogend.control.acceptance import Accepted, Sockets, Source, outcome_of
 from halogend.control.access import Access, changes, look
 from halogend.control.aside import aside
+from halogend.control.doors import open_doors
 from halogend.control.forecast import Forecast, fitted, forecast
 from halogend.control.history import History
 from halogend.control.house import House
@@ -35,6 +36,7 @@ from halogend.control.plan import ModelPlan, Plan, make_plan, reload_changes
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
 from halogend.control.planning import LOOK_LIMIT_S, Draft, Given, draft
 from halogend.control.present import drains, presence
+from halogend.control.push import Push
 from halogend.control.receipts import ModelAction, ModelRecord, Outcome, Receipt, Receipts
 from halogend.control.records import Records
 from halogend.control.source import Content, SourceError
@@ -50,6 +52,8 @@ class _Ask:
     receipt: Receipt
     seen: Content | None = None
     given: Given | None = None
+    push: Push | None = None
+    is_sources: bool = True
 
 
 class Reconciler:
@@ -108,13 +112,24 @@ class Reconciler:
     def apply(self, given: Given, trigger: str, actor: str) -> Receipt:
         """The same for a document that is not the source's; the source stays as it is."""
         receipt = self.records.open(trigger, actor, given.file)
-        self._asks.put_nowait(_Ask(receipt, given=given))
+        self._asks.put_nowait(_Ask(receipt, given=given, is_sources=False))
+        return receipt
+
+    def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
+        """The same for a document that is handed in, which becomes the source's own where that takes it. While
+        changes are held only `force` gets through."""
+        receipt = self.records.open("put", actor, push.file, push.origin)
+        hold = self.history.hold
+        if hold is not None and not force:
+            self.records.put_off(receipt, hold, is_kept=self.source.pushed(push.content))
+        else:
+            self._asks.put_nowait(_Ask(receipt, given=push.given, push=push))
         return receipt
 
     async def plan(self, given: Given | None = None) -> dict[str, Any]:
         """What accepting this document would do now; None: what the source holds. Changes nothing."""
         try:
-            given = given or self._sources(await self.source.content())
+            given = given or self.source.given(await self.source.content())
         except SourceError as error:
             return rejected(Subject(self.source.file, None, self._revision()), (self._unreadable(error),))
         drafted = await draft(given, self.source.environ, self.machine, self._access)
@@ -139,7 +154,7 @@ class Reconciler:
     async def look_at_source(self) -> None:
         """Learns the revision of what the source holds, and counts it as seen."""
         try:
-            given = self._sources(await self.source.content())
+            given = self.source.given(await self.source.content())
         except SourceError:
             self.source_revision = None
             return
@@ -157,9 +172,15 @@ class Reconciler:
         """The accepted document's key and certificate files, as they were read."""
         return self._access.signatures
 
-    def document(self) -> str:
-        """The active document's canonical text; empty before the first."""
-        return "" if self.active is None else canonical(self.active.document)
+    async def listen(self) -> Problem | None:
+        """Opens listeners although no document was accepted. The problem says why there are none."""
+        return await open_doors(self.source, self._sockets, self.machine, self._judging)
+
+    def document(self, *, is_desired: bool = False) -> tuple[str, str | None]:
+        """The canonical text of the active document, or of the one whose targets are set, and its revision;
+        empty before the first."""
+        found = self.accepted if is_desired else self.active
+        return ("", None) if found is None else (canonical(found.document), found.revision)
 
     async def stop(self) -> None:
         """Ends the tasks and every generation. Requests must have been drained or ended before."""
@@ -222,8 +243,13 @@ class Reconciler:
     async def _accept(self, ask: _Ask) -> None:
         """Read, parse, look, check, plan, bind: nothing that runs is touched before all are right."""
         async with self.house.step(None, "validate"):
+            if ask.push is not None:
+                if (differs := ask.push.mismatch(self._revision())) is not None:  # an edit came while it waited
+                    problem = Problem(Code.REVISION_MISMATCH, differs, Code.REVISION_MISMATCH.remedy, ask.push.file)
+                    return self.records.end(ask.receipt, Outcome.SUPERSEDED, (problem,))
+                ask = replace(ask, is_sources=self.source.pushed(ask.push.content))
             try:
-                given = ask.given or self._sources(await self._content(ask.seen))
+                given = ask.given or self.source.given(await self._content(ask.seen))
             except SourceError as error:
                 return self._reject(ask.receipt, (self._unreadable(error),))
             while True:
@@ -236,7 +262,7 @@ class Reconciler:
     async def _judge(self, ask: _Ask, drafted: Draft) -> None:
         receipt = ask.receipt
         self._warn(drafted.files)
-        if ask.given is None:
+        if ask.is_sources:
             self.source_revision = drafted.revision
         if drafted.document is None or drafted.revision is None:
             return self._reject(receipt, drafted.problems)
@@ -252,7 +278,7 @@ class Reconciler:
         plan, _ = self._plan(drafted)
         self._accepts += 1
         self._access, self._places = drafted.access, drafted.parsed.places
-        accepted = Accepted(drafted.document, drafted.revision, self._accepts, receipt.id, ask.given is None)
+        accepted = Accepted(drafted.document, drafted.revision, self._accepts, receipt.id, ask.is_sources)
         return self._apply(receipt, accepted, plan)
 
     def _warn(self, files: tuple[FileFact, ...]) -> None:
@@ -277,9 +303,6 @@ class Reconciler:
         at_once = new.reload.max_parallel_loads
         plan = replace(plan, server_changes=(*fields, *differs, *own), loads_at_once=at_once)
         return fitted(plan, bytes_, drafted.wanted), bytes_
-
-    def _sources(self, content: Content) -> Given:
-        return Given(content, self.source.file, self.source.parse)
 
     def _unreadable(self, error: SourceError) -> Problem:
         return Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file)

@@ -11,7 +11,7 @@ from halogend.config.canonical import canonical
 from halogend.config.codes import Code
 from halogend.config.problems import Problem
 from halogend.config.schema import Document
-from halogend.control.history import History, Hold, Kept
+from halogend.control.history import History, Hold, Kept, Origin
 from halogend.control.house import House
 from halogend.control.receipts import Milestone, Outcome, Receipt, Receipts
 
@@ -30,8 +30,9 @@ class Records:
         self._metrics = house.metrics
         self._events = house.events
 
-    def open(self, trigger: str, actor: str, source: str) -> Receipt:
+    def open(self, trigger: str, actor: str, source: str, origin: Origin | None = None) -> Receipt:
         receipt = self.receipts.open(trigger, actor, source)
+        receipt.origin = None if origin is None else msgspec.structs.asdict(origin)
         self.history.keep(receipt)
         self._publish(receipt, "opened")
         return receipt
@@ -41,14 +42,17 @@ class Records:
         receipt.reach(Milestone.ACCEPTED, self._clock())
         self._publish(receipt, "accepted")
 
-    def put_off(self, receipt: Receipt, hold: Hold) -> None:
-        """Nothing is read: what the source holds by the time changes are free again counts."""
+    def put_off(self, receipt: Receipt, hold: Hold, *, is_kept: bool = True) -> None:
+        """Nothing is read: what the source holds by the time changes are free again counts. What no source
+        keeps is refused."""
         since = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(hold.since))
         message = f"changes are held since {since} by {hold.by}"
-        receipt.problems = (Problem(Code.HELD, message, Code.HELD.remedy),)
+        hint = Code.HELD.remedy if is_kept else "hand it in again after `halogend resume`, or with ?force=true"
+        receipt.problems = (Problem(Code.HELD, message, hint),)
         receipt.outcome = Outcome.REJECTED
         self.closed(receipt)
-        self.history.set_hold(msgspec.structs.replace(hold, put_off=True))
+        if is_kept:
+            self.history.set_hold(msgspec.structs.replace(hold, put_off=True))
         _log.info("change_put_off", receipt=receipt.id, trigger=receipt.trigger, held_by=hold.by)
 
     def end(self, receipt: Receipt, outcome: Outcome, problems: tuple[Problem, ...]) -> None:

@@ -17,7 +17,7 @@ def standing(reconciler: Reconciler) -> str:
     """Such as `serving 1 of 2 models; loading code: 43 % (412 MiB of 958 MiB)`."""
     units = [unit for unit in reconciler.house.units.values() if unit.is_wanted]
     if reconciler.accepted is None:
-        return _bad_edit(reconciler) or "reading the document"
+        return _bad_edit(reconciler) or _without_document(reconciler)
     parts = [_serving(units), *(_loading(unit) for unit in units), *(_trouble(unit) for unit in units)]
     parts.append(_bad_edit(reconciler))
     return "; ".join(part for part in parts if part)
@@ -28,6 +28,11 @@ def stopping(reconciler: Reconciler) -> str:
     units = reconciler.house.units.values()
     left = sum(len(each.leases) for unit in units for each in unit.generations)
     return f"stopping: {left} request{'s are' if left != 1 else ' is'} not done"
+
+
+def _without_document(reconciler: Reconciler) -> str:
+    is_reading = not reconciler.source.stays or any(each.outcome is None for each in reconciler.receipts.all())
+    return "reading the document" if is_reading else "no document yet: one must be handed in"
 
 
 def _serving(units: list[Unit]) -> str:

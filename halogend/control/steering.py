@@ -15,10 +15,11 @@ import structlog
 from halogend.control.history import Hold, Kept
 from halogend.control.plan_report import Room, rooms_of
 from halogend.control.planning import Given
+from halogend.control.push import Push
 from halogend.control.receipts import Milestone, Receipt
 from halogend.control.reconciler import Reconciler
 from halogend.control.requests import RequestError
-from halogend.control.source import Content
+from halogend.control.source import Content, NothingYetError, SourceError
 
 _log = structlog.get_logger()
 
@@ -41,10 +42,13 @@ class Steering:
             if self._reconciler.accepted is not None:
                 await self._note_what_is_held_back()
                 return tuple(tried)
-        tried.append(self._reconciler.reload("start", "start", force=True))
-        await tried[-1].wait(Milestone.ACCEPTED)
+        if await self._waits_for_one():
+            _log.info("no_document_yet", source=self._reconciler.source.file)
+        else:
+            tried.append(self._reconciler.reload("start", "start", force=True))
+            await tried[-1].wait(Milestone.ACCEPTED)
         if self._reconciler.accepted is None and resume and self._history.active:
-            _log.error("starting_from_last_active", refused=tried[-1].id)
+            _log.error("starting_from_last_active", refused=tried[-1].id if tried else None)
             tried.append(await self._start_kept())
         return tuple(tried)
 
@@ -57,6 +61,32 @@ class Steering:
     async def plan_rollback(self, receipt_id: str | None) -> dict[str, Any]:
         """What `rollback` would do. Raises RequestError as it does."""
         return await self.plan(self._given(self._kept(receipt_id)))
+
+    async def plan_put(self, push: Push) -> dict[str, Any]:
+        """What `put` would do. Raises RequestError as it does."""
+        self._check(push)
+        return await self.plan(push.given)
+
+    # --- what is handed in --------------------------------------------------------------------------
+
+    def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
+        """Applies a document that is handed in; a file that is the source is left alone. Raises RequestError
+        revision_mismatch, and stale_origin where a later generation of the same object was seen."""
+        self._check(push)
+        if push.origin is not None:
+            self._history.came_from(push.origin)
+        return self._reconciler.put(push, actor, force=force)
+
+    def _check(self, push: Push) -> None:
+        accepted = self._reconciler.accepted
+        differs = push.mismatch(None if accepted is None else accepted.revision)
+        if differs is not None:
+            raise RequestError("revision_mismatch", f"{differs}. Read it, and hand yours in again.", param="If-Match")
+        origin = push.origin
+        newest = None if origin is None else self._history.newest_of(origin.uid)
+        if origin is not None and newest is not None and origin.generation < newest.generation:
+            text = f"This is {origin}, and generation {newest.generation} was handed in before."
+            raise RequestError("stale_origin", text, param="Halogen-Origin")
 
     # --- the way back -----------------------------------------------------------------------------
 
@@ -88,6 +118,16 @@ class Steering:
     def _given(self, kept: Kept) -> Given:
         data = self._history.text(kept).encode()
         return Given(Content(data, hashlib.sha256(data).hexdigest()), f"kept:{kept.receipt}")
+
+    async def _waits_for_one(self) -> bool:
+        """There is no document yet, and that is no fault."""
+        try:
+            await self._reconciler.source.content()
+        except NothingYetError:
+            return True
+        except SourceError:
+            return False
+        return False
 
     async def _start_kept(self) -> Receipt:
         receipt = self._reconciler.apply(self._given(self._history.active[-1]), "start", "start")

@@ -87,9 +87,13 @@ class Supervisor:
                     return False
                 break
             await asyncio.sleep(_LOOK_S)
+        self.is_up()
+        return True
+
+    def is_up(self) -> None:
+        """The start is over: what is asked for serves, or documents can be handed in."""
         self._is_started = True
         self._notifier.ready(standing(self._reconciler))
-        return True
 
     def hung_up(self, receipt: Receipt) -> None:
         """A reload by SIGHUP: the manager's own way to ask for one. It hears of the end in any case, and

@@ -12,6 +12,7 @@ from halogend.api.addresses import UnixAddress
 from halogend.api.admin import admin_app
 from halogend.api.listener import Listener
 from halogend.control.planning import Given
+from halogend.control.push import Push
 from halogend.control.receipts import Milestone, Outcome, Receipt, Receipts
 from halogend.control.requests import RequestError
 
@@ -23,6 +24,7 @@ class ScriptedAdmin:
         self.held = Receipts(clock=lambda: 100.0)
         self.asked = asyncio.Event()
         self.put_off = False
+        self.pushes: list[Push] = []
 
     def status(self) -> dict[str, Any]:
         return {"models": []}
@@ -37,8 +39,15 @@ class ScriptedAdmin:
         self.asked.set()
         return self.held.open(trigger, f"{actor} by force" if force else actor)
 
-    def document(self) -> str:
-        return "models: []\n"
+    def document(self, *, is_desired: bool = False) -> tuple[str, str | None]:
+        return "models: []\n", "d" * 64 if is_desired else "a" * 64
+
+    def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
+        self.pushes.append(push)
+        return self.held.open("put", f"{actor} by force" if force else actor)
+
+    async def plan_put(self, push: Push) -> dict[str, Any]:
+        return {"outcome": "changes", "file": push.file}
 
     async def plan(self, given: Given | None) -> dict[str, Any]:
         if given is None:
@@ -202,3 +211,69 @@ async def test_rolling_back_holding_and_resuming() -> None:
     assert unclear.status_code == 400
     assert (put_off.status_code, put_off.json()["trigger"]) == (202, "resume")
     assert put_off.headers["location"].endswith(put_off.json()["id"])
+
+
+async def test_the_tag_of_a_document_is_its_revision() -> None:
+    async with client_of(ScriptedAdmin()) as client:
+        active, desired = await client.get("/document"), await client.get("/document?of=desired")
+        unclear = await client.get("/document?of=mine")
+    assert (active.headers["etag"], desired.headers["etag"]) == (f'"{"a" * 64}"', f'"{"d" * 64}"')
+    assert (unclear.status_code, unclear.json()["error"]["param"]) == (400, "of")
+
+
+async def test_a_put_hands_over_the_body_and_what_its_headers_say() -> None:
+    admin = ScriptedAdmin()
+    headers = {
+        "if-match": f'"{"a" * 12}", "{"b" * 64}"',
+        "halogen-origin": "uid=default/chat-5f, generation=7",
+        "content-type": "application/yaml; charset=utf-8",
+    }
+    async with client_of(admin) as client:
+        plain = await client.put("/document?file=git:main", content=b"models: []", headers=headers)
+        forced = await client.put("/document?force=true", content=b'{"models": []}')
+        dry = await client.put("/document?dry_run=true", content=b"x")
+    push, bare = admin.pushes
+    assert (plain.status_code, plain.json()["trigger"]) == (202, "put")
+    assert (push.content.data, push.file) == (b"models: []", "git:main")
+    assert push.expects == ("a" * 12, "b" * 64)
+    assert (push.origin.uid, push.origin.generation) == ("default/chat-5f", 7)
+    assert (bare.expects, bare.origin, bare.file) == ((), None, "pushed")
+    assert forced.json()["actor"] == "unix by force"
+    assert (dry.status_code, dry.json()) == (200, {"outcome": "changes", "file": "pushed"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "param"),
+    [
+        ({"if-match": ""}, 400, "If-Match"),
+        ({"if-match": "aaaaaaaaaaaa"}, 400, "If-Match"),
+        ({"if-match": '"aaa"'}, 400, "If-Match"),
+        ({"if-match": 'W/"aaaaaaaaaaaa"'}, 400, "If-Match"),
+        ({"if-match": ", ".join(['"aaaaaaaaaaaa"'] * 17)}, 400, "If-Match"),
+        ({"halogen-origin": ""}, 400, "Halogen-Origin"),
+        ({"halogen-origin": "uid=a"}, 400, "Halogen-Origin"),
+        ({"halogen-origin": "uid=a, generation=-1"}, 400, "Halogen-Origin"),
+        ({"halogen-origin": "uid=a b, generation=1"}, 400, "Halogen-Origin"),
+        ({"halogen-origin": f"uid={'a' * 129}, generation=1"}, 400, "Halogen-Origin"),
+        ({"halogen-origin": "uid=a, generation=" + "9" * 19}, 400, "Halogen-Origin"),
+        ({"content-type": "text/html"}, 415, "Content-Type"),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415, "Content-Type"),
+        ({"content-encoding": "gzip"}, 415, None),
+    ],
+)
+async def test_a_put_whose_headers_are_wrong_asks_for_nothing(headers, status, param) -> None:
+    admin = ScriptedAdmin()
+    async with client_of(admin) as client:
+        answer = await client.put("/document", content=b"models: []", headers=headers)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
+    assert admin.pushes == []
+
+
+async def test_a_put_that_is_too_large_or_asks_for_nonsense() -> None:
+    admin = ScriptedAdmin()
+    async with client_of(admin) as client:
+        large = await client.put("/document", content=b" " * ((4 << 20) + 1))
+        unclear = [await client.put(f"/document?{each}", content=b"x") for each in ("wait=x", "dry_run=x", "force=x")]
+    assert large.status_code == 413
+    assert [each.status_code for each in unclear] == [400, 400, 400]
+    assert admin.pushes == []

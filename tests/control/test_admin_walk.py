@@ -90,6 +90,22 @@ async def _hold(walk, world):
     await walk(200, "POST", "/resume")
 
 
+async def _put(walk, world):
+    good = document(world.model("a", max_batch=9))
+    tag = (await walk(200, "GET", "/document?of=desired")).headers["etag"]
+    await walk(400, "GET", "/document?of=mine")
+    await walk(409, "PUT", "/document", content=good, headers={"if-match": '"000000000000"'})
+    await walk(200, "PUT", "/document?dry_run=true", content=good, headers={"if-match": tag})
+    origin = {"halogen-origin": "uid=x, generation=2"}
+    await walk(200, "PUT", "/document?wait=serving", content=good, headers={"if-match": tag, **origin})
+    await walk(409, "PUT", "/document", content=good, headers={"halogen-origin": "uid=x, generation=1"})
+    await walk(202, "PUT", "/document", content=good, headers=origin)
+    await walk(422, "PUT", "/document?wait=serving", content="models: [")
+    await walk(422, "PUT", "/document?dry_run=true", content="models: [")
+    await walk(415, "PUT", "/document", content=good, headers={"content-type": "text/html"})
+    await walk(413, "PUT", "/document", content=" " * (5 << 20))
+
+
 async def _drain(walk, world):
     slow = world.stage.hold("generate", prompt="slow")
     answer = await world.submit("a", "slow", 5)
@@ -115,6 +131,7 @@ async def test_p8_every_admin_route_answers_as_documented(serving):
     await _changes(walk, world)
     await _bad_edit(walk, world)
     await _hold(walk, world)
+    await _put(walk, world)
     await _drain(walk, world)
     world.house.events.close("shutting down")
     assert "shutting_down" in (await walk(200, "GET", "/events")).text

@@ -9,6 +9,7 @@ from support.played.world import World
 from halogend.control.draining import Draining, draining
 from halogend.control.events import Events
 from halogend.control.planning import Given
+from halogend.control.push import Push
 from halogend.control.receipts import Receipt
 from halogend.control.status import cache
 
@@ -31,8 +32,14 @@ class PlayedAdmin:
     def reload(self, trigger: str, actor: str, *, force: bool = False) -> Receipt:
         return self.world.reconciler.reload(trigger, actor, force=force)
 
-    def document(self) -> str:
-        return self.world.reconciler.document()
+    def document(self, *, is_desired: bool = False) -> tuple[str, str | None]:
+        return self.world.reconciler.document(is_desired=is_desired)
+
+    def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
+        return self.world.steering.put(push, actor, force=force)
+
+    async def plan_put(self, push: Push) -> dict[str, Any]:
+        return await self.world.steering.plan_put(push)
 
     async def plan(self, given: Given | None) -> dict[str, Any]:
         return await self.world.steering.plan(given)
