@@ -29,7 +29,7 @@ class Push:
         """What is wrong with this revision as the one to be replaced; None: nothing."""
         if not self.expects:
             return None
-        named = ", ".join(self.expects)
+        named = ", ".join(each[:LEAST_DIGITS] for each in self.expects)
         if revision is None:
             return f"If-Match names {named}, but there is no document yet"
         if any(each == "*" or (len(each) >= LEAST_DIGITS and revision.startswith(each)) for each in self.expects):

@@ -92,6 +92,7 @@ async def _hold(walk, world):
 
 async def _put(walk, world):
     good = document(world.model("a", max_batch=9))
+    await walk(200, "POST", "/reload?wait=closed")
     tag = (await walk(200, "GET", "/document?of=desired")).headers["etag"]
     await walk(400, "GET", "/document?of=mine")
     await walk(409, "PUT", "/document", content=good, headers={"if-match": '"000000000000"'})
