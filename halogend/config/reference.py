@@ -56,6 +56,8 @@ spelling do not change it.
 * `${{NAME}}` is replaced by an environment variable in path fields only (`model`, `chat_template`, files of
   keys and certificates); one that is not set is an error. `$${{` stands for a plain `${{`.
 * Sizes are plain bytes or end in KiB, MiB, GiB or TiB.
+* A directory is one document too: its `*.yaml` and `*.yml` are merged in name order, and the same key in two of
+  them is an error with both places (docs/operations.md).
 * Anchors and aliases are accepted; tags, merge keys and several documents in one file are not.
 
 ## What a change of a field means
