@@ -46,7 +46,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 ROWS = (
     Row(Exit.DONE, "daemon", "stopped in order, by SIGTERM or SIGINT, also when that came during the first load"),
     Row(Exit.USAGE, "daemon", "a wrong command line"),
-    Row(Exit.NOTHING_SERVES, "daemon", "the first document is right, but every model of it failed to load (not with `--source push`)"),
+    Row(Exit.NOTHING_SERVES, "daemon", "the first document is right, but every model of it failed to load (not with "
+        "`--source push`)"),
     Row(Exit.FAULT, "daemon", "a fault of halogend's own while it took the first document", restart=True),
     Row(Exit.BAD_DOCUMENT, "daemon", "the first document was refused: unreadable, wrong, too large for the machine, "
         "or its address cannot be had (with `--source push` only where no listener can be had)"),
