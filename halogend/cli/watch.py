@@ -6,7 +6,9 @@ import contextlib
 import json
 import shutil
 import sys
+import textwrap
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
@@ -14,12 +16,13 @@ from typing import Any, TextIO
 from halogend.cli import admin
 from halogend.cli.event_line import event_line
 from halogend.cli.follow import Follower, Told
+from halogend.cli.show import clock
 from halogend.cli.status_table import status_lines
 
 _REDRAW_S = 1.0
 _NEWS = 8
 _HOME, _LINE_END, _REST = "\x1b[H", "\x1b[K\n", "\x1b[J"
-_QUIET = frozenset({"hello", "end", "progress"})  # no news for a screen that shows them anyhow
+_QUIET = frozenset({"hello", "end", "progress", "lost"})  # no news for a screen that shows them anyhow
 
 
 def watch(where: admin.Endpoint, *, as_json: bool) -> int:
@@ -82,20 +85,21 @@ class Screen:
     def run(self) -> None:
         status = _status(self._where)  # raises where there is no daemon to begin with
         threading.Thread(target=self._listen, daemon=True).start()
-        lost = ""
+        lost, seen_at = "", time.time()
         while True:
             self.draw(status, lost)
             self._wake.wait(_REDRAW_S)
             self._wake.clear()
             try:
-                status, lost = _status(self._where), ""
+                status, lost, seen_at = _status(self._where), "", time.time()
             except admin.AdminError as error:
-                lost = f"! {error}; trying again"
+                lost = f"! {error}; trying again. As it was at {clock(seen_at)}:"
 
     def draw(self, status: dict[str, Any], lost: str = "") -> None:
         """From the top, over what stands there; never more lines than the screen has."""
         columns, rows = shutil.get_terminal_size()
-        lines = [*([lost] if lost else []), *status_lines(status, columns)]
+        whole = [*([lost] if lost else []), *status_lines(status, columns)]
+        lines = [part for line in whole for part in _wrapped(line, columns)]
         news = list(self._news)[-max(0, rows - len(lines) - 2) :] if rows > len(lines) + 2 else []
         shown = [*lines, *([""] if news else []), *news][: rows - 1]
         self._out.write(_HOME + "".join(line[:columns] + _LINE_END for line in shown) + _REST)
@@ -112,3 +116,8 @@ class Screen:
         if told.kind not in _QUIET:
             self._news.append(event_line(told.kind, told.data) if "at" in told.data else told.data["message"])
         self._wake.set()
+
+
+def _wrapped(line: str, columns: int) -> list[str]:
+    """What is wrong is never cut."""
+    return textwrap.wrap(line, columns, subsequent_indent="    ") if len(line) > columns else [line]

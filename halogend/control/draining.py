@@ -54,7 +54,7 @@ class Draining:
             "requests": len(generation.leases),
             "limit_s": round(drain.limit_s, 1),
             "left_s": round(drain.left_s, 1) if is_draining else 0.0,
-            "ended": self._ended.get(generation, 0),
+            "ended": 0 if serves else self._ended.get(generation, 0),  # taken back before it was heard
             "by": drain.by or None,
         }
 

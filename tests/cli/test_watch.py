@@ -169,8 +169,9 @@ def test_a_screen_is_drawn_over_itself_and_never_scrolls(monkeypatch):
     assert shown.count("\n") <= 13
     assert "generation 19 is gone" in shown
     assert "generation 2 is gone" not in shown
-    screen.draw(STATUS, "! no daemon answers; trying again")
-    assert "trying again" in out.getvalue()
+    screen.draw(STATUS, "! no daemon answers; " + "trying again " * 12 + "whole")
+    assert "whole" in out.getvalue()
+    assert max(len(line) for line in out.getvalue().replace("\x1b[K", "").splitlines()) <= 90 + len("\x1b[J\x1b[H")
 
 
 LINES = [

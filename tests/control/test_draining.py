@@ -73,3 +73,17 @@ async def test_where_nothing_drains_it_is_said(serving):
         codes.append(caught.value.code)
     assert codes == ["nothing_drains", "model_not_found"]
     assert "`a`" in caught.value.message
+
+
+async def test_a_generation_that_is_taken_back_drains_no_more_and_whoever_waited_is_told(serving):
+    world = await serving()
+    answer, slow = await _streaming(world)
+    await world.apply(world.model("a", "b"), until=Milestone.SERVING)
+    asked = draining(world.house, "a")
+    waiting = world.spawned(asked.closed())
+    await world.apply(world.model("a"), until=Milestone.SERVING)
+    await waiting
+    (one,) = asked.view()["generations"]
+    assert (one["generation"], one["state"], one["requests"], one["ended"]) == (1, "serving", 1, 0)
+    slow.release("finish")
+    assert failure_of(await collect(answer)) is None
