@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from halogend.cli import admin
-from halogend.cli.show import receipt_lines, receipt_row
+from halogend.cli.show import receipt_head, receipt_lines, receipt_row
 
 
 def add(subparsers: Any) -> None:
@@ -28,5 +28,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(body, indent=2))
     else:
-        print("\n".join(receipt_lines(body) if args.id else [receipt_row(each) for each in body["receipts"]]))
+        rows = [receipt_head(), *(receipt_row(each) for each in body.get("receipts", ()))]
+        print("\n".join(receipt_lines(body) if args.id else rows))
     return 0

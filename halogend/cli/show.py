@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 
+def receipt_head() -> str:
+    who = f"{'TRIGGER':<8} {'REVISION':<13} {'BY':<10}"
+    return f"{'ID':>5}  {'ASKED AT':<19}  {'OUTCOME':<17} {who} MODELS"
+
+
 def receipt_row(receipt: dict[str, Any]) -> str:
     """One line a receipt."""
     at = clock(receipt["asked_at"])

@@ -58,7 +58,7 @@ class Events:
     def id_of(self, number: int) -> str:
         return f"{self._run}-{number}"
 
-    def publish(self, kind: str, **data: Any) -> None:
+    def publish(self, kind: str, /, **data: Any) -> None:
         """After `close` nothing is heard any more."""
         if self.ended is not None:
             return

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from halogend.control.cores import Cores
 from halogend.control.events import Events
@@ -145,9 +146,10 @@ class House:
                 self._publish_step(record, step, "ended")
 
     def _publish_step(self, record: ModelRecord, step: StepRecord, phase: str) -> None:
-        ended = {"seconds": step.seconds, "error": step.error, **step.detail}
-        of = {"receipt": record.receipt, "model": record.model, "name": step.name, "phase": phase}
-        self.events.publish("step", **of, **(ended if phase == "ended" else {}))
+        own: dict[str, Any] = {"receipt": record.receipt, "model": record.model, "name": step.name, "phase": phase}
+        if phase == "ended":
+            own = {**step.detail, "seconds": step.seconds, "error": step.error, **own}
+        self.events.publish("step", **own)
 
     def _stats(self, generation: Generation, stats: EngineStats) -> None:
         self.metrics.engine_stats(generation.model, generation.number, stats)

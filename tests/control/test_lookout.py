@@ -42,6 +42,16 @@ async def test_a_change_is_heard_from_its_opening_to_its_close(serving):
     assert list(dict.fromkeys(states)) == [(2, "loading"), (2, "serving"), (1, "draining"), (1, "gone")]
 
 
+async def test_what_a_step_tells_never_gets_in_the_way_of_what_it_is(serving):
+    world = await serving()
+    record = world.reconciler.receipts.all()[0].models["a"]
+    heard = Heard(world)
+    async with world.house.step(record, "load") as step:
+        step.detail.update(kind="odd", model="other", phase="odd", seconds="odd")
+    (_, ended) = [data for kind, data in heard.all() if kind == "step"]
+    assert (ended["model"], ended["phase"], ended["kind"], ended["receipt"]) == ("a", "ended", "odd", "r1")
+
+
 async def test_a_step_that_ended_says_how_long_it_took_and_what_came_of_it(serving):
     world = await serving()
     world.stage.order("load", "fail", where={"role": "engine", "model": "b"}, code="HRT-1016", message="no memory")
