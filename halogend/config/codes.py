@@ -124,8 +124,10 @@ class Code(enum.StrEnum):
         "Lower `kv_cache_bytes`, raise `memory`, or move a model to another device.")
     TIMEOUTS_CONTRADICT = ("HCF-1108", "two timeouts contradict each other",
         ("`request_timeout_ms` counts from the arrival of a request; not longer than `queue_timeout_ms`, it would "
-         "end requests that are still allowed to wait."),
-        "Make `request_timeout_ms` longer than `queue_timeout_ms`, or 0 to switch it off.")
+         "end requests that are still allowed to wait. Under `strategy: replace` requests wait for as long as the old "
+         "generation drains; with `drain_timeout_s` over `queue_timeout_ms` they would be refused before it is over."),
+        ("Make `request_timeout_ms` longer than `queue_timeout_ms`, or 0 to switch it off; under `replace` make "
+         "`queue_timeout_ms` longer than the drain and the load together."))
     LENGTHS_CONTRADICT = ("HCF-1109", "two length limits contradict each other",
         "`max_model_len` bounds prompt and answer together; `max_prompt_len` and `max_decode_len` promise more.",
         "Lower the two until their sum is at most `max_model_len`, or raise `max_model_len`.")

@@ -131,14 +131,27 @@ def _one_model(model: ModelConfig, path: str, places: Places) -> Iterator[Proble
     if model.kv_cache_ratio is not None and model.kv_cache_bytes is not None:
         message = "`kv_cache_ratio` and `kv_cache_bytes` are both set"
         yield places.problem(Code.TWO_SPELLINGS, f"{path}.kv_cache_bytes", message, "keep one of them")
-    if 0 < model.request_timeout_ms <= model.queue_timeout_ms:
+    yield from _timeouts(model, path, places)
+    yield from _lengths(model, path, places)
+
+
+def _timeouts(model: ModelConfig, path: str, places: Places) -> Iterator[Problem]:
+    queue_ms = model.queue_timeout_ms
+    if 0 < model.request_timeout_ms <= queue_ms:
         message = (
             f"`request_timeout_ms` {model.request_timeout_ms} is not longer than "
-            f"`queue_timeout_ms` {model.queue_timeout_ms}, so a request could end while it may still wait"
+            f"`queue_timeout_ms` {queue_ms}, so a request could end while it may still wait"
         )
         hint = "make it longer, or 0 for no limit"
         yield places.problem(Code.TIMEOUTS_CONTRADICT, f"{path}.request_timeout_ms", message, hint)
-    yield from _lengths(model, path, places)
+    drain_s = model.reload.drain_timeout_s
+    if model.reload.strategy == "replace" and drain_s != "auto" and drain_s * 1000 > queue_ms:
+        message = (
+            f"`strategy: replace` lets requests wait, at most `queue_timeout_ms` {queue_ms}, while the old generation "
+            f"drains for up to `drain_timeout_s` {drain_s:g}"
+        )
+        hint = "raise queue_timeout_ms to the drain and the load together, lower drain_timeout_s, or set it to auto"
+        yield places.problem(Code.TIMEOUTS_CONTRADICT, f"{path}.reload.drain_timeout_s", message, hint)
 
 
 def _lengths(model: ModelConfig, path: str, places: Places) -> Iterator[Problem]:

@@ -216,11 +216,12 @@ class LoadConfig(Section):
     """How a load is watched and checked."""
 
     progress_timeout_s: float = setting(
-        "A load that moves nothing for this long has failed; a slow one that moves never has.",
+        "A load that moves nothing for this long has failed; a slow one that moves never has. Progress is told once a "
+        "second, and a process needs seconds before it has anything to tell.",
         NEXT_LOAD,
         default=60.0,
         unit="s",
-        ge=1,
+        ge=5,
         le=DAY_S,
     )
     verify: Literal["header"] = setting(

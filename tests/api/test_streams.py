@@ -241,7 +241,7 @@ async def test_a_head_that_never_ends_is_cut() -> None:
 # --- draining -----------------------------------------------------------------------------------
 
 
-async def test_stop_accepting_lets_running_answers_end() -> None:
+async def test_s9_stop_accepting_lets_running_answers_end() -> None:
     router = ScriptedRouter(manual=True)
     async with served(World(router)) as (listener, port), wire(port) as idle, wire(port) as busy, wire(port) as early:
         idle.writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n")

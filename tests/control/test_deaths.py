@@ -5,9 +5,10 @@ import os
 import signal
 
 import pytest
+from structlog.testing import capture_logs
 from support.played.world import collect, document, failure_of, reached, until
 
-from halogend.control import recover
+from halogend.control import health, recover
 from halogend.control.receipts import Milestone
 from halogend.control.replica import UpdateError
 from halogend.wire.messages import PrepareEngine
@@ -31,7 +32,7 @@ async def _serves(world, number, model="a"):
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_model_whose_process_died_is_started_again_and_nothing_is_left_of_the_dead(serving, role):
+async def test_s10_a_model_whose_process_died_is_started_again_and_nothing_is_left_of_the_dead(serving, role):
     world = await serving()
     before = world.dump()
     _kill(world, role)
@@ -81,7 +82,7 @@ async def test_a_request_with_a_token_is_told(serving, role):
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_death_while_it_drains_ends_the_drain(serving, role):
+async def test_s10_a_death_while_it_drains_ends_the_drain(serving, role):
     world = await serving()
     slow = world.stage.hold("generate", prompt="slow")
     answer = await world.submit("a", "slow", 5)
@@ -97,7 +98,7 @@ async def test_a_death_while_it_drains_ends_the_drain(serving, role):
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_requests_wait_where_the_serving_engine_dies_while_a_newcomer_loads(serving, role):
+async def test_s10_requests_wait_where_the_serving_engine_dies_while_a_newcomer_loads(serving, role):
     world = await serving()
     load = world.stage.hold("load", role="engine", model="b")
     receipt = world.edit(document(world.model("a", "b")))
@@ -149,6 +150,50 @@ async def test_a_generation_that_ends_right_after_it_was_loaded_never_takes_over
     receipt = await world.apply(world.model("a", "b"))
     assert receipt.outcome == "failed"
     await world.comes_back_to(before)
+
+
+@pytest.mark.parametrize("roles", [["text"], ["engine"], ROLES], ids="-".join)
+@pytest.mark.parametrize("beside", [False, True], ids=["first", "newcomer"])
+async def test_s10_a_load_whose_processes_are_killed_fails_and_leaves_what_was(world, serving, roles, beside):
+    world = await serving() if beside else await world()
+    before = world.dump()
+    load = world.stage.hold("load", role="engine", model="b")
+    receipt = world.edit(document(world.model("a", "b")))
+    await load.reached()
+    for role in roles:
+        os.kill(world.unit("a").loading.pids[role], signal.SIGKILL)
+    await reached(receipt)
+    assert receipt.outcome == "failed"
+    assert "was ended by SIGKILL" in receipt.models["a"].error
+    if beside:
+        await world.comes_back_to(before)
+    else:
+        await until(lambda: not world.children(), "no process is left")
+        assert world.house.ledger.view() == {}
+
+
+async def test_s10_both_processes_killed_at_once_are_one_death(serving):
+    world = await serving()
+    for role in ROLES:
+        _kill(world, role)
+    await _serves(world, 2)
+    assert len(world.unit("a").deaths) == 1
+    await until(lambda: len(world.children()) == 2, "nothing is left of the dead")
+
+
+@pytest.mark.parametrize("roles", [["engine"], ROLES], ids="-".join)
+async def test_s1_what_was_stopped_is_killed_and_started_again_and_the_reason_is_told(serving, monkeypatch, roles):
+    """Both at once too: all are silent then, and it is no stalled host all the same."""
+    monkeypatch.setattr(health, "SILENCE_S", 3.0)
+    world = await serving()
+    pids = world.unit("a").serving.pids
+    with capture_logs() as logs:
+        for role in roles:
+            os.kill(pids[role], signal.SIGSTOP)
+        await _serves(world, 2)
+    (died,) = [each for each in logs if each["event"] == "engine_died"]
+    assert died["reason"].endswith(": it is stopped by a signal or a debugger")
+    await until(lambda: not world.children() & set(pids.values()), "nothing is left of the dead")
 
 
 # --- again and again ------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ async def test_sigterm_answers_requests_that_wait_for_a_load(run):
     assert await task == 0
 
 
-async def test_sigterm_waits_for_a_stream_and_a_second_one_does_not(run):
+async def test_s9_sigterm_waits_for_a_stream_and_a_second_one_does_not(run):
     world, whole, task = await run()
     await reached(await until(lambda: whole.receipts() and _first(whole), "a receipt"))
     world.router = whole._router
@@ -227,7 +227,7 @@ async def test_a_bad_document_at_the_start_ends_with_78_and_starts_nothing(run, 
     assert not world.stage.pids
 
 
-async def test_a_start_at_which_no_model_can_be_loaded_ends_with_69(run):
+async def test_s4_a_start_at_which_no_model_can_be_loaded_ends_with_69(run):
     world, whole, task = await run()
     world.stage.order("load", "fail", where={"role": "engine"}, code="HRT-1016", message="no memory")
     async with asyncio.timeout(10):

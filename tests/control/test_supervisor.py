@@ -61,7 +61,7 @@ async def test_the_watchdog_is_fed_before_half_of_its_time_is_over(world, manage
 
 
 @pytest.mark.parametrize(("watchdog_s", "every_s"), [(0.5, 0.25), (60.0, 1.0), (None, 1.0)])
-async def test_a_short_watchdog_makes_the_loop_turn_faster(world, supervised, watchdog_s, every_s):
+async def test_s11_a_short_watchdog_makes_the_loop_turn_faster(world, supervised, watchdog_s, every_s):
     assert supervised(await world(), watchdog_s)[0].every_s == every_s
 
 
@@ -71,7 +71,7 @@ async def test_without_a_watchdog_nothing_is_fed(world, manager, supervised):
     assert not [each for each in manager.heard() if "WATCHDOG" in each]
 
 
-async def test_a_wedged_engine_does_not_starve_the_watchdog(serving, manager, supervised):
+async def test_s1_a_wedged_engine_does_not_starve_the_watchdog(serving, manager, supervised):
     world = await serving()
     supervisor, clock = supervised(world, watchdog_s=2.0)
     os.kill(world.unit("a").serving.pids["engine"], signal.SIGSTOP)

@@ -1,6 +1,7 @@
 """Every part is killed in turn: typed errors, nobody else notices, nothing is left behind."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -84,7 +85,7 @@ async def test_an_engine_killed_under_eight_streams(two):
 
 
 @pytest.mark.parametrize("role", ["text", "engine"])
-def test_either_process_of_a_generation_may_die(two, role):
+def test_s10_either_process_of_a_generation_may_die(two, role):
     pids = two.pids("x")
     os.kill(pids[role], signal.SIGKILL)
     until(lambda: two.status()["models"]["x"]["serving"] and two.pids("x") != pids, "it is started again")
@@ -93,7 +94,36 @@ def test_either_process_of_a_generation_may_die(two, role):
     assert answer.status_code == 200
 
 
-def test_a_killed_daemon_leaves_no_process(two):
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["first load", "load", "drain", "restart"])
+def test_s12_a_daemon_killed_in_any_state_leaves_no_process(tmp_path, state):
+    """Its engines load, drain or come back at that moment; one of them is stopped, and cannot end itself."""
+    models = [tiny_llama(tmp_path / f"{name}.gguf", layers=2, context=4096) for name in "ab"]
+    port = free_port()
+    text = [document(port, {"name": "x", "model": str(path), "precision": "fp32"}) for path in models]
+    with live(tmp_path, text[0], port) as daemon, contextlib.ExitStack() as stack:
+        if state != "first load":
+            daemon.until_serving()
+        old = set(descendants(daemon.pid)) if state != "first load" else set()
+        if state == "restart":
+            os.kill(daemon.pids("x")["engine"], signal.SIGKILL)
+        if state == "drain":
+            ask = {"model": "x", "prompt": "alpha", "max_tokens": 4000, "stream": True}
+            answer = stack.enter_context(httpx.stream("POST", f"{daemon.url}/v1/completions", json=ask, timeout=60))
+            next(answer.iter_lines())
+        if state in ("load", "drain"):
+            daemon.write(text[1])
+        new = until(lambda: set(descendants(daemon.pid)) - old, "another process")
+        if state == "drain":
+            until(lambda: daemon.status()["models"]["x"]["draining"], "the old one drains")
+        os.kill(min(new), signal.SIGSTOP)
+        children = descendants(daemon.pid)
+        daemon.process.kill()
+        daemon.process.wait()
+        until(lambda: not any(alive(pid) for pid in children), "all children are gone", patience_s=2.0)
+
+
+def test_s12_a_killed_daemon_leaves_no_process(two):
     children = descendants(two.pid)
     assert len(children) >= 4
     two.process.kill()
@@ -137,7 +167,7 @@ def test_s1_a_stopped_engine_makes_health_fail(two):
         os.kill(engine, signal.SIGCONT)
 
 
-def test_sigterm_lets_a_stream_end_and_exits_zero(two):
+def test_s4_sigterm_lets_a_stream_end_and_exits_zero(two):
     with httpx.stream(
         "POST",
         f"{two.url}/v1/completions",

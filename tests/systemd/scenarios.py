@@ -181,7 +181,7 @@ def test_credential(service):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_engine(started, number):
-    """systemd notices nothing: the daemon starts the engine again."""
+    """S1, S10: systemd notices nothing: the daemon starts the engine again."""
     daemon, old = started.pid(), started.pids()
     os.kill(old["engine"], number)
     started.until(lambda: started.pids().get("engine", old["engine"]) != old["engine"], "a new engine serves")
@@ -195,7 +195,7 @@ def test_engine(started, number):
 
 
 def test_daemon_killed(started):
-    """systemd starts it again, and none of its processes is left over."""
+    """S12: systemd starts it again, and none of its processes is left over."""
     daemon = started.pid()
     children = descendants(daemon)
     os.kill(daemon, signal.SIGKILL)
@@ -240,7 +240,7 @@ def test_start_bad(service):
 
 
 def test_start_oversize(service):
-    """Read from the checkpoint, refused before anything is loaded, and not tried again for ever."""
+    """S7: read from the checkpoint, refused before anything is loaded, and not tried again for ever."""
     service.write_text(
         service.text().replace("models:", "devices:\n- {id: 'cpu:0', memory: 64MiB, reserve: 63MiB}\nmodels:")
     )
@@ -255,7 +255,7 @@ def test_start_unloadable(service):
 
 
 def test_start_slow(service):
-    """A load is not timed: it may take longer than TimeoutStartSec."""
+    """S6: a load is not timed: it may take longer than TimeoutStartSec."""
     service.drop_in("[Service]\nTimeoutStartSec=12s\n")
     systemctl("start", "--no-block", service.name)
     began = time.monotonic()
@@ -270,7 +270,7 @@ def test_start_slow(service):
 
 
 def test_start_stopped(service):
-    """A stop during the first load is no failure."""
+    """S4: a stop during the first load is no failure."""
     systemctl("start", "--no-block", service.name)
     service.until(lambda: _loading(service), "an engine loads")
     assert service.stop().returncode == 0

@@ -61,13 +61,13 @@ def test_every_scenario_is_run():
     assert {"test_short", *SCENARIOS} == set(names)
 
 
-def test_the_unit_knows_the_statuses_after_which_a_restart_is_of_no_use():
+def test_s7_the_unit_knows_the_statuses_after_which_a_restart_is_of_no_use():
     unit = (DEPLOY / "halogend.service").read_text()
     (line,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
     assert tuple(int(word) for word in line.split()) == final_statuses()
 
 
-def test_the_unit_waits_longer_for_the_stop_than_the_daemon_takes():
+def test_s11_the_unit_waits_longer_for_the_stop_than_the_daemon_takes():
     unit = (DEPLOY / "halogend.service").read_text()
     (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)
     assert int(seconds) > STOP_LIMIT_S
