@@ -14,6 +14,7 @@ _HEADLINES = {
 }
 _USES = (("weights", "weights_bytes"), ("working", "working_bytes"), ("kv", "kv_bytes"), ("total", "total_bytes"))
 _LEAST_WIDTH = 40
+_LANDINGS = {"spare": "the spare device {}", "idle": "{}, which is idle"}
 
 
 def plan_lines(plan: dict[str, Any], width: int = 100) -> list[str]:
@@ -57,12 +58,7 @@ def _loads(expected_s: list[float], at_once: int) -> str:
 
 
 def _details(model: dict[str, Any]) -> Iterator[str]:
-    if model["strategy"] == "overlap":
-        yield "overlap: the new one is loaded beside the old one, which serves on until then"
-    elif model["strategy"] == "replace":
-        yield "replace: the old one ends first; requests wait until the new one serves"
-    elif model["strategy"] == "take_back":
-        yield "taken back: what drains is this very generation; it serves again at once, and nothing is loaded"
+    yield from _way(model)
     yield from (_change(each) for each in model["changes"])
     if model["load"]:
         yield _load(model["load"])
@@ -71,6 +67,25 @@ def _details(model: dict[str, Any]) -> Iterator[str]:
         yield f"KV pool {_mib(kv)} MiB" + (f", later {_mib(most)}" if most != kv else "")
     if model["drain"]:
         yield _drain(model["drain"])
+
+
+def _way(model: dict[str, Any]) -> Iterator[str]:
+    where = _LANDINGS.get(model["landing"], "").format(model["device"])
+    if model["strategy"] == "overlap" and where:
+        yield f"overlap on {where}: the old one serves on until the new one is loaded there"
+    elif model["strategy"] == "overlap":
+        yield "overlap: the new one is loaded beside the old one, which serves on until then"
+    elif model["strategy"] == "replace":
+        yield "replace: the old one ends first; requests wait until the new one serves"
+    elif model["strategy"] == "take_back":
+        yield "taken back: what drains is this very generation; it serves again at once, and nothing is loaded"
+    elif model["strategy"] == "shrink":
+        yield "shrink: the old one gives memory of its pool, and serves on until the new one is loaded beside it"
+    elif where:
+        yield f"on {where}"
+    if model["shrink"]:
+        sizes = (f"{_mib(model['shrink'][key])} MiB" for key in ("from_bytes", "to_bytes"))
+        yield f"old KV pool {' -> '.join(sizes)} meanwhile"
 
 
 def _load(load: dict[str, Any]) -> str:
@@ -113,8 +128,10 @@ def _value(field: str, value: Any) -> str:
         return "unset"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int) and field.endswith("bytes"):
+    if isinstance(value, int) and field.endswith(("bytes", ".memory", ".reserve")):
         return f"{_mib(value)} MiB"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_value(f'{field}.{key}', inner)}" for key, inner in value.items() if key != "id")
     if isinstance(value, list):
         return ", ".join(_value(field, each) for each in value) or "none"
     return str(value) or '""'

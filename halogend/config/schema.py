@@ -66,8 +66,8 @@ PathText = Annotated[str, Field(min_length=1, max_length=4096)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Millis = Annotated[int, Field(le=DAY_S * 1000)]
 EngineVersion = Literal["0.15.2"]
-Strategy = Literal["auto", "overlap", "replace"]
-LATER_STRATEGIES = ("shrink", "rolling")
+Strategy = Literal["auto", "overlap", "shrink", "replace"]
+LATER_STRATEGIES = ("rolling",)
 DrainTimeout = Annotated[float, Field(ge=0, le=DAY_S)] | Literal["auto"]
 
 
@@ -145,8 +145,10 @@ class ModelReloadConfig(Section):
     """How a model is replaced."""
 
     strategy: Strategy = setting(
-        "How a new generation takes the old one's place: `overlap` loads it beside the old one, `replace` ends "
-        "the old one first (requests wait meanwhile), `auto` is overlap or a refusal with the numbers.",
+        "How a new generation takes the old one's place: `overlap` loads it beside the old one (on a spare device, "
+        "or for `device: auto` on an idle one, where its own has no room), `shrink` lets the old pool give memory "
+        "back first, `replace` ends the old one first (requests wait meanwhile). `auto` is the first that fits of "
+        "overlap and shrink, else a refusal with the numbers.",
         LIVE,
         default="auto",
         later=LATER_STRATEGIES,

@@ -5,6 +5,7 @@ Owns the messages of a live change and its bytes in the ledger; which generation
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from halogend.control.generation import Generation
@@ -24,8 +25,14 @@ class Adjustment:
     engine: PrepareEngine | None
     claim: object
 
-    def commit(self) -> None:
-        self.generation.commit(self.text, self.engine, lambda: self.house.settle(self.generation, self.claim))
+    def commit(self, settling: Callable[[], None] = lambda: None) -> None:
+        """`settling` is called when all have confirmed it, before what came free is anybody's."""
+
+        def settled() -> None:
+            settling()
+            self.house.settle(self.generation, self.claim)
+
+        self.generation.commit(self.text, self.engine, settled)
 
     def discard(self) -> None:
         """The inverse of `prepare`."""
@@ -33,11 +40,14 @@ class Adjustment:
         self.house.drop(self.generation, self.claim)
 
 
-async def prepare(generation: Generation, active: Target, target: Target, house: House) -> Adjustment:
-    """From `active` to `target`, with as much pool as there is room for now. Raises UpdateError; then nothing
-    is held and the ledger is as before."""
+async def prepare(
+    generation: Generation, active: Target, target: Target, house: House, most_kv_bytes: int | None = None
+) -> Adjustment:
+    """From `active` to `target`, with as much pool as there is room for now, and no more than `most_kv_bytes`.
+    Raises UpdateError; then nothing is held and the ledger is as before."""
     name = ledger_name(generation)
-    kv_bytes = min(house.grant(target, besides=name), generation.spec.engine.pool_reserve_bytes)
+    most = [] if most_kv_bytes is None else [most_kv_bytes]
+    kv_bytes = min(house.grant(target, besides=name), generation.spec.engine.pool_reserve_bytes, *most)
     limits = with_pool(target, kv_bytes)
     text = engine = None
     if target.spec.text != active.spec.text:

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from halogend.control.ledger import Holding
-from halogend.control.plan import Plan, does_not_fit
-from halogend.control.target import Target
+from halogend.control.target import Target, Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +69,14 @@ class DeviceForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """By model: `starts`, what its load takes as it begins; `after`, what it holds in the end; `misfits`,
-    the bytes that others hold when its turn comes and there is no room for it, whatever the order."""
+    """By model: `starts`, what its load takes as it begins; `after`, what it holds in the end; `shrinks`, its old
+    pool before and after it gave memory for that; `misfits`, the bytes that others hold when its turn comes and
+    there is no room for it, whatever the order."""
 
     devices: tuple[DeviceForecast, ...]
     starts: Mapping[str, Holding]
     after: Mapping[str, Holding]
+    shrinks: Mapping[str, tuple[int, int]]
     misfits: Mapping[str, int]
 
 
@@ -88,14 +89,9 @@ def forecast(held: Mapping[str, Holding], present: Mapping[str, Present], wanted
         devices=tuple(_highest([play.device(each, held) for play in plays]) for each in devices),
         starts=likely.starts,
         after={name: likely.held[model.serving] for name, model in likely.models.items() if model.serving},
+        shrinks=likely.shrinks,
         misfits=likely.misfits if all(play.misfits for play in plays) else {},
     )
-
-
-def fitted(plan: Plan, bytes_: Forecast, wanted: Mapping[str, Target]) -> Plan:
-    """Models that each fit may not fit one after the other: then that is the plan's problem."""
-    misfits = (does_not_fit(wanted[name], taken) for name, taken in bytes_.misfits.items())
-    return replace(plan, problems=plan.problems or tuple(misfits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +147,7 @@ class _Course:
         self.held = held
         self.models = models
         self.starts: dict[str, Holding] = {}
+        self.shrinks: dict[str, tuple[int, int]] = {}
         self.misfits: dict[str, int] = {}
         self._wanted = wanted
         self._leaving = [(each, name) for name, model in models.items() for each in model.was.draining]
@@ -243,10 +240,24 @@ class _Course:
             while (own := self._first_leaving(name)) is not None:
                 self._reclaim(own)
         while not target.fits_beside(self._taken(target)):
-            if not self._leaving:
+            if self._leaving:
+                self._reclaim(0)
+            elif not self._shrink(name):
                 self.misfits[name] = self._taken(target)
                 return
-            self._reclaim(0)
+
+    def _shrink(self, name: str) -> bool:
+        """The old pool gives what is missing; False where that would leave less than one full request."""
+        target, model = self._wanted[name], self.models[name]
+        if target.way is not Way.SHRINK or model.serving is None or model.active is None:
+            return False
+        old = self.held[model.serving]
+        kv_bytes = target.left_to(old, self._taken(target))
+        if not model.active.floor_bytes <= kv_bytes < old.kv_bytes:
+            return False
+        self.shrinks[name] = old.kv_bytes, kv_bytes
+        self.held[model.serving] = replace(old, kv_bytes=kv_bytes)
+        return True
 
     def _begin(self, name: str) -> None:
         target = self._wanted[name]
@@ -282,13 +293,17 @@ class _Course:
         settled: dict[str, Holding] = {}
         for name in names:
             model = self.models[name]
-            if model.serving is not None and model.active is not None:
+            if model.serving is not None and model.active is not None and not self._is_shrunk(name):
                 target = model.active
                 kv_bytes = min(target.granted_beside(self._taken(target, model.serving)), model.reserve_bytes)
                 settled[model.serving] = replace(target.holding, kv_bytes=kv_bytes)
                 self.held[model.serving] = self.held[model.serving].covering(settled[model.serving])
         self._look(None)
         self.held |= settled
+
+    def _is_shrunk(self, name: str) -> bool:
+        """Until its newcomer serves."""
+        return name in self.shrinks and self.models[name].active is not self._wanted[name]
 
     def _first_leaving(self, name: str) -> int | None:
         return next((index for index, each in enumerate(self._leaving) if each[1] == name), None)

@@ -54,9 +54,9 @@ class House:
         that asks."""
         return target.granted_beside(self.taken(target, besides))
 
-    def fits(self, target: Target) -> bool:
+    def fits(self, target: Target, besides: str = "") -> bool:
         """Is there room for its weights, working memory and the least pool?"""
-        return target.fits_beside(self.taken(target))
+        return target.fits_beside(self.taken(target, besides))
 
     def taken(self, target: Target, besides: str = "") -> int:
         """Bytes of its device's budget that others take."""

@@ -25,6 +25,7 @@ from halogend.control.house import House
 from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord
 from halogend.control.replica import ReplicaSpec
+from halogend.control.shrink import grow_again, may_shrink, room_of, shrink, take_room
 from halogend.control.startup import StartError
 from halogend.control.target import Target, with_pool
 from halogend.control.unit import Unit
@@ -47,11 +48,12 @@ class Superseded(Exception):  # noqa: N818  no fault of anybody: a newer documen
 async def load(unit: Unit, target: Target, house: House, record: ModelRecord | None, fingerprint: str) -> Generation:
     """`fingerprint` is of the checkpoint that is meant. Raises StartError and Superseded; in both cases the
     processes are gone."""
-    async with _slot(unit, target, house) as kv_bytes, house.step(record, "load") as step:
+    async with _slot(unit, target, house, record) as kv_bytes, house.step(record, "load") as step:
         engine, text = _engine(target, kv_bytes, house), _text(target, house)
         spec = replace(target.spec, engine=engine, text=text, fingerprint=fingerprint)
         generation = unit.loading = house.make([spec], unit.next_number())
         holding = replace(target.holding, kv_bytes=kv_bytes)
+        take_room(unit, house)
         house.enter(generation, holding)
         house.state(generation, "loading")
         step.detail.update(generation=generation.number, expected_bytes=holding.total_bytes)
@@ -100,26 +102,44 @@ async def unless_superseded(unit: Unit, target: Target, wait: Awaitable[T]) -> T
 
 
 @contextlib.asynccontextmanager
-async def _slot(unit: Unit, target: Target, house: House) -> AsyncIterator[int]:
+async def _slot(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> AsyncIterator[int]:
     """As many loads at a time as are allowed, and only where it fits: KV bytes to start with. Room is waited
     for outside the slot, so that a slow drain holds nobody else up."""
     while True:
         await unless_superseded(unit, target, _until_room(unit, target, house))
         await unless_superseded(unit, target, house.loads.acquire())
-        if house.fits(target):
+        if house.fits(target) or may_shrink(unit, target, house):
             break
         house.loads.release()
     try:
-        yield house.grant(target)
+        async with _room(unit, target, house, record):
+            yield house.grant(target, besides=room_of(unit))
     finally:
         house.loads.release()
+
+
+@contextlib.asynccontextmanager
+async def _room(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> AsyncIterator[None]:
+    """Where it is the old pool that gives it, it goes back there when the load fails."""
+    if house.fits(target):
+        yield
+        return
+    try:
+        await unless_superseded(unit, target, shrink(unit, target, house, record))
+        yield
+    except Exception:  # whatever it was, the old generation serves on and has its pool again
+        take_room(unit, house)
+        await grow_again(unit, house, record)
+        raise
+    finally:
+        take_room(unit, house)
 
 
 async def _until_room(unit: Unit, target: Target, house: House) -> None:
     """Waits while memory is on its way back, or another load goes first. Raises StartError when memory
     will not come."""
     deadline = time.monotonic() + _ROOM_PATIENCE_S
-    while not (fits := house.fits(target)) or house.goes_after_others(unit):
+    while not (fits := _has_room(unit, target, house)) or house.goes_after_others(unit):
         left_s = deadline - time.monotonic()
         if not fits and left_s <= 0 and not house.any_draining():
             taken = house.taken(target)
@@ -127,6 +147,11 @@ async def _until_room(unit: Unit, target: Target, house: House) -> None:
             raise StartError(Failure(code=Code.OVERLAP_DOES_NOT_FIT, message=message))
         patience_s = _TELL_EVERY_S if fits else max(left_s, _TELL_EVERY_S)
         await first_of(house.ledger.changed.wait(), asyncio.sleep(patience_s))
+
+
+def _has_room(unit: Unit, target: Target, house: House) -> bool:
+    """An old pool is left alone while memory comes back by itself."""
+    return house.fits(target) or (not house.any_draining() and may_shrink(unit, target, house))
 
 
 def _engine(target: Target, kv_bytes: int, house: House) -> EngineSpec:

@@ -6,7 +6,7 @@ what the schema cannot know, the fingerprints of inputs and the bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -14,14 +14,12 @@ from typing import Any
 from halogend.config.codes import Code
 from halogend.config.fields import Apply, changed_fields
 from halogend.config.problems import Problem
-from halogend.config.schema import Document, ServerConfig
+from halogend.config.schema import Document
 from halogend.config.values import cores_text
 from halogend.control.facts import Inputs
 from halogend.control.load_plan import LoadPlan
 from halogend.control.receipts import ModelAction
 from halogend.control.target import Target
-
-_OWN_RELOAD = ("reload.atomic", "reload.max_parallel_loads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,9 @@ class ModelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`models` has a line for every model, kept ones too. `server_changes` are listener fields.
-    `loads_at_once`: so many models may load side by side. A problem's `path` is the name of the model that does
-    not fit."""
+    """`models` has a line for every model, kept ones too. `server_changes` are fields of everything else
+    (listeners, devices, how changes are made). `loads_at_once`: so many models may load side by side. A problem's
+    `path` is the name of the model that does not fit."""
 
     models: tuple[ModelPlan, ...]
     server_changes: tuple[dict[str, Any], ...]
@@ -56,27 +54,34 @@ class Plan:
 def make_plan(
     current: Mapping[str, Target | None],
     wanted: Mapping[str, Target],
-    server: tuple[ServerConfig | None, ServerConfig],
+    documents: tuple[Document | None, Document],
     returnable: Mapping[str, Sequence[Target]] = MappingProxyType({}),
 ) -> Plan:
     """`current` is what serves or is on its way, None for a model that is in trouble and must be
-    made anew; `server` the old and the new listener settings; `returnable` what drains and may serve again."""
+    made anew; `documents` the old and the new one; `returnable` what drains and may serve again. Whether it fits
+    is not looked at."""
     models = [
         _with_way_back(_model_plan(current.get(name), target), returnable.get(name, ()))
         for name, target in wanted.items()
     ]
     models += [ModelPlan(name, ModelAction.REMOVE, (), None) for name in current if name not in wanted]
-    old, new = server
-    changes = () if old is None else tuple(_shown(each) for each in changed_fields(old, new, "server"))
-    return Plan(tuple(models), changes, _do_not_fit(current, models))
+    return Plan(tuple(models), _around_models(*documents), (), documents[1].reload.max_parallel_loads)
 
 
-def reload_changes(old: Document | None, new: Document) -> tuple[dict[str, Any], ...]:
-    """How changes are carried out, where that is the document's own and no model's. JSON-ready."""
+def _around_models(old: Document | None, new: Document) -> tuple[dict[str, Any], ...]:
+    """Every field outside the models that differs; devices by their id."""
     if old is None:
         return ()
-    own = (each for each in changed_fields(old.reload, new.reload, "reload") if each.path in _OWN_RELOAD)
-    return tuple(_shown(each) for each in own)
+    changes = [_shown(each) for each in changed_fields(old, new)]
+    before, after = ({each.id: each for each in document.devices} for document in (old, new))
+    for device in dict.fromkeys([*before, *after]):
+        was, is_, field = before.get(device), after.get(device), f"devices[{device}]"
+        if was is not None and is_ is not None:
+            changes += [_shown(each) for each in changed_fields(was, is_, field)]
+        elif was != is_:
+            stated = [None if each is None else each.model_dump(exclude_defaults=True) for each in (was, is_)]
+            changes.append({"field": field, "old": stated[0], "new": stated[1], "class": Apply.IDENTITY})
+    return tuple(changes)
 
 
 def _with_way_back(plan: ModelPlan, returnable: Sequence[Target]) -> ModelPlan:
@@ -94,14 +99,10 @@ def _model_plan(old: Target | None, new: Target) -> ModelPlan:
     changes += _input_changes(old.inputs, new.inputs)
     if old.spec.engine.stretched != new.spec.engine.stretched:
         changes.append(_stretching(old, new))
-    if (where := new.holding.device) == old.holding.device and old.spec.cores != new.spec.cores:
-        changes.append(_cores(where, old, new))
+    changes += _placing(old, new)
     if not old.same_generation(new):
         return ModelPlan(new.name, ModelAction.REPLACE, tuple(changes), new)
-    if old.holding.kv_bytes != new.holding.kv_bytes:
-        changes.append(
-            {"field": "kv pool bytes", "old": old.holding.kv_bytes, "new": new.holding.kv_bytes, "class": Apply.LIVE}
-        )
+    changes += _sizes(old, new)
     action = ModelAction.UPDATE if changes else ModelAction.KEEP
     return ModelPlan(new.name, action, tuple(changes), new)
 
@@ -112,9 +113,26 @@ def _stretching(old: Target, new: Target) -> dict[str, Any]:
     return {"field": "positions past the original context", "old": was, "new": is_, "class": Apply.GENERATION}
 
 
-def _cores(device: str, old: Target, new: Target) -> dict[str, Any]:
-    was, is_ = (cores_text(each.spec.cores) or "all" for each in (old, new))
-    return {"field": f"cores of {device}", "old": was, "new": is_, "class": Apply.GENERATION}
+def _placing(old: Target, new: Target) -> Iterator[dict[str, Any]]:
+    """What the machine and the other models make of `device`."""
+    if old.device != new.device:
+        yield {"field": "placed on", "old": old.device, "new": new.device, "class": Apply.GENERATION}
+    elif old.spec.cores != new.spec.cores:
+        was, is_ = (cores_text(each.spec.cores) or "all" for each in (old, new))
+        yield {"field": f"cores of {new.device}", "old": was, "new": is_, "class": Apply.GENERATION}
+
+
+def _sizes(old: Target, new: Target) -> Iterator[dict[str, Any]]:
+    """Of its pool, and of what generations may take where it is."""
+    sizes = {
+        "kv pool bytes": (old.holding.kv_bytes, new.holding.kv_bytes),
+        f"room on {new.device}, bytes": (old.budget_bytes, new.budget_bytes),
+        f"room around {new.device}, bytes": (old.shared_bytes, new.shared_bytes),
+    }
+    is_apart = old.budget_bytes != old.shared_bytes or new.budget_bytes != new.shared_bytes
+    for field, (was, is_) in sizes.items():
+        if was != is_ and (is_apart or "around" not in field):
+            yield {"field": field, "old": was, "new": is_, "class": Apply.LIVE}
 
 
 def _input_changes(old: Inputs, new: Inputs) -> list[dict[str, Any]]:
@@ -140,31 +158,17 @@ def _plain(value: Any) -> Any:
     return value.model_dump() if hasattr(value, "model_dump") else value
 
 
-def _do_not_fit(current: Mapping[str, Target | None], models: list[ModelPlan]) -> tuple[Problem, ...]:
-    """Models that cannot be loaded beside what is there, with the numbers and the levers."""
-    holdings = {name: each.holding for name, each in current.items() if each is not None}
-    holdings |= {m.model: m.target.holding for m in models if m.target and m.action is ModelAction.UPDATE}
-    problems = []
-    for model in models:
-        target = model.target
-        if target is None or model.load is None:
-            continue
-        leaves = model.model if target.replaces else None
-        taken = target.taken_of(holding for name, holding in holdings.items() if name != leaves)
-        if not target.fits_beside(taken):
-            problems.append(does_not_fit(target, taken))
-    return tuple(problems)
-
-
-def does_not_fit(target: Target, taken: int) -> Problem:
-    """With the numbers and the levers: `taken` bytes are held when its load's turn comes."""
+def does_not_fit(target: Target, taken: int, tried: Sequence[str] = ()) -> Problem:
+    """With the numbers and the levers: `taken` bytes are held when its load's turn comes; `tried` are the ways
+    that were looked at beside."""
     holding = target.holding
-    needs = holding.weights_bytes + holding.working_bytes + target.floor_bytes
     message = (
-        f"{target.name} does not fit on {holding.device} beside what runs there: it needs {mib(needs)} "
+        f"{target.name} does not fit on {holding.device} beside what runs there: it needs {mib(target.needs_bytes)} "
         f"(weights {mib(holding.weights_bytes)}, working memory {mib(holding.working_bytes)}, least KV pool "
         f"{mib(target.floor_bytes)}); {mib(taken)} of {mib(target.budget_bytes)} are taken"
     )
+    if tried:
+        message += f"; nor {', nor '.join(tried)}"
     hint = "lower kv_cache_ratio or max_model_len, remove a model, or set reload.strategy: replace"
     return Problem(Code.OVERLAP_DOES_NOT_FIT, message, hint, path=target.name)
 

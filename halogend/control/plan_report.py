@@ -20,6 +20,13 @@ from halogend.control.forecast import DeviceForecast, Forecast, Use
 from halogend.control.ledger import Holding
 from halogend.control.plan import ModelPlan, Plan
 from halogend.control.receipts import ModelAction
+from halogend.control.target import Way
+
+_STEPS = {
+    Way.OVERLAP: ("load", "switch", "drain", "reclaim"),
+    Way.SHRINK: ("shrink", "load", "switch", "drain", "reclaim"),
+    Way.REPLACE: ("drain", "reclaim", "load", "switch"),
+}
 
 
 class PlanOutcome(enum.StrEnum):
@@ -109,11 +116,15 @@ def _report(subject: Subject, outcome: PlanOutcome, problems: Iterable[Problem],
 
 def _model(plan: ModelPlan, bytes_: Forecast, drain: Drain | None) -> dict[str, Any]:
     """`at_start` is what the load takes as it begins (the receipt's load step has the same total), `after`
-    what the model holds when all is done."""
+    what the model holds when all is done; `landing` says what `device` is to it, `shrink` what its old pool gives."""
     return {
         "model": plan.model,
         "action": plan.action,
         "strategy": _strategy(plan),
+        "device": None if plan.target is None else plan.target.device,
+        "landing": None if plan.target is None else plan.target.landing,
+        "steps": _steps(plan),
+        "shrink": _shrink(bytes_.shrinks.get(plan.model)),
         "changes": list(plan.changes),
         "load": None if plan.load is None else plan.load.view(),
         "at_start": _held(bytes_.starts.get(plan.model)),
@@ -128,7 +139,30 @@ def _strategy(plan: ModelPlan) -> str | None:
         return "take_back"
     if plan.action is not ModelAction.REPLACE or plan.target is None:
         return None
-    return "replace" if plan.target.replaces else "overlap"
+    return plan.target.way
+
+
+def _steps(plan: ModelPlan) -> list[str]:
+    """In order, as the receipt will have them."""
+    if plan.action is ModelAction.REMOVE:
+        return ["drain", "reclaim"]
+    if plan.action is ModelAction.UPDATE:
+        return ["update"]
+    if plan.takes_back:
+        return (
+            ["take_back", "switch", "drain", "reclaim"]
+            if plan.action is ModelAction.REPLACE
+            else ["take_back", "switch"]
+        )
+    if plan.action is ModelAction.CREATE:
+        return ["load", "switch"]
+    if plan.action is not ModelAction.REPLACE or plan.target is None:
+        return []
+    return list(_STEPS[plan.target.way])
+
+
+def _shrink(sizes: tuple[int, int] | None) -> dict[str, int] | None:
+    return None if sizes is None else {"from_bytes": sizes[0], "to_bytes": sizes[1]}
 
 
 def _held(holding: Holding | None) -> dict[str, Any] | None:

@@ -27,12 +27,12 @@ from halogend.control.acceptance import Accepted, Sockets, Source, outcome_of
 from halogend.control.access import Access, changes, look
 from halogend.control.aside import aside
 from halogend.control.doors import open_doors
-from halogend.control.forecast import Forecast, fitted, forecast
+from halogend.control.forecast import Forecast
 from halogend.control.history import History
 from halogend.control.house import House
 from halogend.control.input_files import Signature
 from halogend.control.machine import Machine
-from halogend.control.plan import ModelPlan, Plan, make_plan, reload_changes
+from halogend.control.plan import ModelPlan, Plan
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
 from halogend.control.planning import LOOK_LIMIT_S, Draft, Given, draft
 from halogend.control.present import drains, presence
@@ -40,6 +40,7 @@ from halogend.control.push import Push
 from halogend.control.receipts import ModelAction, ModelRecord, Outcome, Receipt, Receipts
 from halogend.control.records import Records
 from halogend.control.source import Content, SourceError
+from halogend.control.strategy import Now, decide
 from halogend.control.target import Target
 from halogend.control.tending import tend
 from halogend.control.unit import Change, Unit
@@ -290,19 +291,14 @@ class Reconciler:
 
     def _plan(self, drafted: Draft) -> tuple[Plan, Forecast]:
         """With the bytes on the way."""
-        new, old = drafted.document, self._server()
+        new, old = drafted.document, None if self.accepted is None else self.accepted.document
         if new is None:
             raise ValueError("a document with problems has no plan")
-        present = presence(self.house)
-        returnable = {name: [back.target for back in each.returnable] for name, each in present.items()}
-        plan = make_plan(self._goals(), drafted.wanted, (old, new.server), returnable)
-        differs = () if old is None else changes((old, self._access), (new.server, drafted.access))
-        bytes_ = forecast(self.house.ledger.held(), present, drafted.wanted)
+        now = Now(self._goals(), self.house.ledger.held(), presence(self.house))
+        plan, bytes_ = decide(now, drafted.wanted, (old, new))
+        differs = () if old is None else changes((old.server, self._access), (new.server, drafted.access))
         fields = [each for each in plan.server_changes if each["field"] != "server.auth"]  # told key by key
-        own = reload_changes(None if self.accepted is None else self.accepted.document, new)
-        at_once = new.reload.max_parallel_loads
-        plan = replace(plan, server_changes=(*fields, *differs, *own), loads_at_once=at_once)
-        return fitted(plan, bytes_, drafted.wanted), bytes_
+        return replace(plan, server_changes=(*fields, *differs)), bytes_
 
     def _unreadable(self, error: SourceError) -> Problem:
         return Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file)

@@ -6,7 +6,7 @@ from typing import Any
 
 from halogend.control.acceptance import Accepted
 from halogend.control.generation import Generation
-from halogend.control.house import House
+from halogend.control.house import House, ledger_name
 from halogend.control.receipts import Outcome
 from halogend.control.reconciler import Reconciler
 from halogend.control.unit import Unit
@@ -53,9 +53,9 @@ def _model(unit: Unit, house: House) -> dict[str, Any]:
         "path": None if unit.active is None else unit.active.config.model,
         "names": [] if (route := house.router.route(unit.name)) is None else list(route.names()),
         "waiting": house.router.waiting(unit.name),
-        "serving": _generation(unit.serving),
-        "loading": _generation(unit.loading),
-        "draining": [_draining(unit, each) for each in unit.draining],
+        "serving": _generation(unit.serving, house),
+        "loading": _generation(unit.loading, house),
+        "draining": [_draining(unit, each, house) for each in unit.draining],
     }
 
 
@@ -99,18 +99,20 @@ def state(unit: Unit) -> str:
     return "failed" if unit.trouble else "starting"
 
 
-def _draining(unit: Unit, generation: Generation) -> dict[str, Any]:
-    drain, view = unit.drains.get(generation), _generation(generation) or {}
+def _draining(unit: Unit, generation: Generation, house: House) -> dict[str, Any]:
+    drain, view = unit.drains.get(generation), _generation(generation, house) or {}
     limit_s, left_s = (None, None) if drain is None else (round(drain.limit_s, 1), round(drain.left_s, 1))
     return {**view, "limit_s": limit_s, "left_s": left_s}
 
 
-def _generation(generation: Generation | None) -> dict[str, Any] | None:
+def _generation(generation: Generation | None, house: House) -> dict[str, Any] | None:
     if generation is None:
         return None
     stats, pulse = generation.stats, generation.pulses().get("engine")
+    holding = house.ledger.holding(ledger_name(generation))
     return {
         "generation": generation.number,
+        "device": None if holding is None else holding.device,
         "path": generation.spec.engine.path,
         "pids": generation.pids,
         "requests": len(generation.leases),

@@ -6,14 +6,15 @@ plan's business.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from halogend.config.fields import Apply, changed_fields
 from halogend.config.fit import usable_bytes
-from halogend.config.placement import kv_ratios, share_memory
+from halogend.config.placement import kv_ratios, share_memory, spares
 from halogend.config.schema import Document, ModelConfig
 from halogend.control.facts import Gathered, Inputs, Resolved
 from halogend.control.ledger import Holding
@@ -26,11 +27,30 @@ from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, T
 _DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85
 
 
+class Way(enum.StrEnum):
+    """How a new generation takes an old one's place. overlap: it is loaded beside it. shrink: the same, after
+    the old one's pool gave memory back. replace: the old one ends first."""
+
+    OVERLAP = "overlap"
+    SHRINK = "shrink"
+    REPLACE = "replace"
+
+
+class Landing(enum.StrEnum):
+    """What a device is to a model. home: its own. spare: kept for those that do not fit at home. idle: another
+    one that no model is wanted on, where any will do."""
+
+    HOME = "home"
+    SPARE = "spare"
+    IDLE = "idle"
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A model's desired state, concrete. `floor_bytes` is the least KV pool that can serve one full
     request; `holding.kv_bytes` is what the pool may grow to. `budget_bytes` is what generations may take of its
-    device, `shared_bytes` of the memory that its device is part of: more, where a document divides the host."""
+    device, `shared_bytes` of the memory that its device is part of: more, where a document divides the host.
+    `elsewhere` is the same state on other devices, in order of choice."""
 
     config: ModelConfig
     inputs: Inputs
@@ -41,6 +61,9 @@ class Target:
     budget_bytes: int
     shared_bytes: int
     load: LoadPlan
+    way: Way = Way.OVERLAP
+    landing: Landing = Landing.HOME
+    elsewhere: tuple[Target, ...] = ()
 
     @property
     def name(self) -> str:
@@ -48,7 +71,20 @@ class Target:
 
     @property
     def replaces(self) -> bool:
-        return self.config.reload.strategy == "replace"
+        return self.way is Way.REPLACE
+
+    @property
+    def device(self) -> str:
+        return self.holding.device
+
+    @property
+    def needs_bytes(self) -> int:
+        """Weights, working memory and the least pool."""
+        return self.holding.weights_bytes + self.holding.working_bytes + self.floor_bytes
+
+    def at(self, device: str) -> Target:
+        """The same state on `device`, where it may be there; else at home."""
+        return next((each for each in self.elsewhere if each.device == device), self)
 
     def taken_of(self, held: Iterable[Holding]) -> int:
         """Bytes of its device's budget that others take: what they hold there, and so much of what they hold of
@@ -59,8 +95,11 @@ class Target:
 
     def fits_beside(self, taken_bytes: int) -> bool:
         """Is there room for its weights, working memory and the least pool where `taken_bytes` are held?"""
-        holding = self.holding
-        return taken_bytes + holding.weights_bytes + holding.working_bytes + self.floor_bytes <= self.budget_bytes
+        return taken_bytes + self.needs_bytes <= self.budget_bytes
+
+    def left_to(self, old: Holding, taken_bytes: int) -> int:
+        """What the pool of `old` may keep so that this one fits: `old` is part of the `taken_bytes`."""
+        return old.kv_bytes - max(0, taken_bytes + self.needs_bytes - self.budget_bytes)
 
     def granted_beside(self, taken_bytes: int) -> int:
         """KV bytes its pool may have beside `taken_bytes` of others: what they leave, up to the target
@@ -75,7 +114,7 @@ class Target:
         return (
             self.inputs.checkpoint == other.inputs.checkpoint
             and self.spec.engine.stretched == other.spec.engine.stretched
-            and self.spec.cores == other.spec.cores
+            and (self.device, self.spec.cores) == (other.device, other.spec.cores)
             and all(field.apply is not Apply.GENERATION for field in fields)
         )
 
@@ -83,16 +122,36 @@ class Target:
 def make_targets(document: Document, gathered: Gathered) -> dict[str, Target]:
     """The desired state of every model. Every model's files must have been usable."""
     ratios = kv_ratios(document, gathered.machine.devices)
-    found = {}
     budgets = {each.id: usable_bytes(document, each) for each in gathered.machine.devices}
+    found = {}
     for name, resolved in gathered.models.items():
-        budget = budgets[resolved.device]
-        shared = sum(size for device, size in budgets.items() if share_memory(device, resolved.device))
-        fixed = sum(_fixed_bytes(gathered, peer) for peer in _peers(gathered, resolved.device))
         own = _fixed_bytes(gathered, name)
-        room = Room(budget, shared, max(0, budget - fixed), max(0, budget - own), ratios.get(name, 0.0))
-        found[name] = _target(resolved, room, gathered.machine)
+        peers = sum(_fixed_bytes(gathered, peer) for peer in _peers(gathered, resolved.device))
+
+        def room(device: str, fixed: int, name: str = name, own: int = own) -> Room:
+            budget = budgets[device]
+            shared = sum(size for other, size in budgets.items() if share_memory(other, device))
+            return Room(budget, shared, max(0, budget - fixed), max(0, budget - own), ratios.get(name, 0.0))
+
+        elsewhere = tuple(
+            replace(_target(replace(resolved, device=device), room(device, own), gathered.machine), landing=landing)
+            for device, landing in _other_devices(document, gathered, resolved)
+        )
+        home = _target(resolved, room(resolved.device, peers), gathered.machine)
+        found[name] = replace(home, elsewhere=elsewhere)
     return found
+
+
+def _other_devices(document: Document, gathered: Gathered, resolved: Resolved) -> list[tuple[str, Landing]]:
+    """Where it may be beside its own, of the same kind: what is kept spare, and where any device will do those
+    that nobody wants."""
+    kept, wanted = spares(document), {each.device for each in gathered.models.values()}
+    kind = resolved.device.partition(":")[0]
+    others = [each.id for each in gathered.machine.devices if each.id.partition(":")[0] == kind]
+    is_free = resolved.config.device[0].id == "auto"
+    return [(each, Landing.SPARE) for each in others if each in kept] + [
+        (each, Landing.IDLE) for each in others if is_free and each not in kept | wanted
+    ]
 
 
 @dataclass(frozen=True, slots=True)

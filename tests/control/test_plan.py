@@ -14,12 +14,15 @@ from halogend.config.fields import Apply, leaf_fields
 from halogend.config.parse import parse
 from halogend.config.rules import check
 from halogend.control.facts import gather
+from halogend.control.forecast import Present
 from halogend.control.machine import Machine
 from halogend.control.plan import make_plan
 from halogend.control.receipts import ModelAction
+from halogend.control.strategy import Now, decide
 from halogend.control.target import make_targets
 
 GIB = 1 << 30
+EMPTY = schema.Document()
 
 
 def machine_with(memory_bytes):
@@ -54,8 +57,7 @@ def targets_of(world, *models, memory=64 * GIB, **top):
 
 
 def actions(old, new):
-    server = schema.ServerConfig()
-    return {each.model: each.action for each in make_plan(old, new, (server, server)).models}
+    return {each.model: each.action for each in make_plan(old, new, (EMPTY, EMPTY)).models}
 
 
 BASE = {"name": "m", "max_batch": 8, "kv_cache_bytes": "64MiB"}
@@ -121,7 +123,7 @@ def test_every_field_of_a_model_is_covered_here():
 @pytest.mark.parametrize("path", sorted(OTHER_VALUE))
 def test_the_class_of_a_field_decides_what_happens(world, path):
     old, new = targets_of(world, BASE), targets_of(world, changed(world, path))
-    plan = make_plan(old, new, (None, schema.ServerConfig()))
+    plan = make_plan(old, new, (None, EMPTY))
     (model,) = plan.models
     expected = ModelAction.REPLACE if FIELDS[path].apply is Apply.GENERATION else ModelAction.UPDATE
     assert model.action is expected
@@ -131,7 +133,7 @@ def test_the_class_of_a_field_decides_what_happens(world, path):
 
 def test_the_same_document_is_an_empty_plan(world):
     old = targets_of(world, BASE)
-    plan = make_plan(old, targets_of(world, BASE), (schema.ServerConfig(), schema.ServerConfig()))
+    plan = make_plan(old, targets_of(world, BASE), (EMPTY, EMPTY))
     assert [(model.action, model.changes) for model in plan.models] == [(ModelAction.KEEP, ())]
     assert plan.server_changes == ()
     assert plan.problems == ()
@@ -147,7 +149,7 @@ def test_the_same_path_with_other_bytes_is_a_new_generation_and_says_so(world):
     old = targets_of(world, BASE)
     tiny_llama(world / "new.gguf", seed=1)
     (world / "new.gguf").rename(world / "a.gguf")
-    plan = make_plan(old, targets_of(world, BASE), (None, schema.ServerConfig()))
+    plan = make_plan(old, targets_of(world, BASE), (None, EMPTY))
     (model,) = plan.models
     assert model.action is ModelAction.REPLACE
     (change,) = model.changes
@@ -162,7 +164,7 @@ def test_an_edited_template_is_live(world):
 
 
 def test_listener_fields_are_named(world):
-    old, new = schema.ServerConfig(port=8000), schema.ServerConfig(port=8001)
+    old, new = (EMPTY.model_copy(update={"server": schema.ServerConfig(port=port)}) for port in (8000, 8001))
     plan = make_plan({}, {}, (old, new))
     assert [(change["field"], change["class"]) for change in plan.server_changes] == [("server.port", Apply.LISTENER)]
 
@@ -170,14 +172,15 @@ def test_listener_fields_are_named(world):
 def test_a_newcomer_that_does_not_fit_beside_the_old_one_is_refused_with_the_numbers(world):
     entry = {"name": "m", "kv_cache_ratio": 1.0, "max_batch": 4096}
     old = targets_of(world, entry, memory=1 * GIB)
+    held = {"m#1": old["m"].holding}
+    now = Now(old, held, {"m": Present(old["m"], "m#1", 0)})
     new = targets_of(world, entry | {"precision": "fp32"}, memory=1 * GIB)
-    plan = make_plan(old, new, (None, schema.ServerConfig()))
-    (problem,) = plan.problems
+    (problem,) = decide(now, new, (EMPTY, EMPTY))[0].problems
     assert problem.code == "HRT-1004"
     assert "MiB" in problem.message
     assert "reload.strategy: replace" in problem.hint
     replace = targets_of(world, entry | {"precision": "fp32", "reload": {"strategy": "replace"}}, memory=1 * GIB)
-    assert make_plan(old, replace, (None, schema.ServerConfig())).problems == ()
+    assert decide(now, replace, (EMPTY, EMPTY))[0].problems == ()
 
 
 def test_models_of_a_device_share_the_default_ratio(world):
@@ -200,13 +203,13 @@ def test_a_load_says_what_it_reads_and_holds_and_what_is_rounded_again(world):
     tiny_llama(world / "q.gguf", kind="Q4_1")
     entry = BASE | {"model": str(world / "q.gguf"), "kv_cache_dtype": "bf16"}
     old, new = targets_of(world, entry), targets_of(world, entry | {"precision": "int4"})
-    (model,) = make_plan(old, new, (None, schema.ServerConfig())).models
+    (model,) = make_plan(old, new, (None, EMPTY)).models
     load = model.load.view()
     assert (load["stored"], load["precision"], load["requantised"]) == ("Q4_1", "int4", True)
     assert 0 < load["read_bytes"] <= (world / "q.gguf").stat().st_size * 2  # a tied table is read twice
     assert load["held_bytes"] == new["m"].holding.weights_bytes < old["m"].holding.weights_bytes
     assert load["expected_s"] > 0
-    (kept,) = make_plan(old, old, (None, schema.ServerConfig())).models
+    (kept,) = make_plan(old, old, (None, EMPTY)).models
     assert kept.load is None
     (plain,) = targets_of(world, BASE | {"precision": "int8"}).values()
     assert not plain.load.requantised  # F32 is rounded for the first time
@@ -230,7 +233,7 @@ def test_a_live_length_that_crosses_the_original_context_is_a_new_generation(wor
     )
     assert actions(within, edge) == {"m": ModelAction.UPDATE}
     assert actions(edge, beyond) == {"m": ModelAction.REPLACE}
-    (model,) = make_plan(edge, beyond, (None, schema.ServerConfig())).models
+    (model,) = make_plan(edge, beyond, (None, EMPTY)).models
     assert {change["class"] for change in model.changes} == {Apply.LIVE, Apply.GENERATION}
     assert [each["m"].spec.engine.stretched for each in (edge, beyond)] == [False, True]
 

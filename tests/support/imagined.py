@@ -18,14 +18,15 @@ from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import size_bytes
 from halogend.control.access import Access
 from halogend.control.facts import Gathered, Inputs, Resolved
-from halogend.control.forecast import Forecast, Present, fitted, forecast
+from halogend.control.forecast import Forecast, Present, forecast
 from halogend.control.ledger import Holding
 from halogend.control.load_plan import LoadPlan
 from halogend.control.machine import Machine
-from halogend.control.plan import Plan, make_plan
+from halogend.control.plan import Plan
 from halogend.control.plan_report import Drain, Subject, rejected, report, rooms_of
 from halogend.control.planning import Draft
 from halogend.control.receipts import ModelAction
+from halogend.control.strategy import Now, decide
 from halogend.control.target import Target, make_targets
 
 CONTEXT = 4096
@@ -37,8 +38,8 @@ class Imagined:
     """`checkpoints`: path to {weights, working, block, stored, read, s}; `memory` of the one device."""
 
     memory: str = "16GiB"
-    reserve: str = "1GiB"
-    foreign: str = "1GiB"
+    reserve: str | int = "1GiB"
+    foreign: str | int = "1GiB"
     checkpoints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -103,9 +104,8 @@ class Imagined:
         if problems or parsed.document is None or gathered is None:
             return rejected(Subject("new.yaml", None, active), problems)
         targets = make_targets(parsed.document, gathered)
-        plan = make_plan(standing.goals, targets, (old and old.server, parsed.document.server))
-        bytes_ = standing.forecast(targets)
-        plan = fitted(plan, bytes_, targets)
+        now = Now(standing.goals, standing.held, standing.present)
+        plan, bytes_ = decide(now, targets, (old, parsed.document))
         return report(
             Subject("new.yaml", revision(parsed.document), active),
             plan,

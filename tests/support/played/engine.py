@@ -33,6 +33,7 @@ class Engine(Player):
         super().__init__("engine", "data")
         self.pool_bytes = 0
         self.made = 0
+        self.used = 0
         self.prepared: dict[int, PrepareEngine] = {}
 
     def handle(self, name: str, message: AnyMessage) -> None:
@@ -88,7 +89,8 @@ class Engine(Player):
         self.tell(PoolResized(update=update, pool_bytes=self.pool_bytes, touched_bytes=self.pool_bytes))
 
     def _generate(self, order: Order, message: Generate) -> None:
-        """`token` one, `finish` ends; `go` does both as often as was asked for."""
+        """`token` one, `finish` ends; `go` does both as often as was asked for. `blocks` are in use from then on."""
+        self.used = order.get("blocks", self.used)
         if order["do"] in ("go", "token"):
             count = message.max_tokens if order["do"] == "go" else 1
             sampled = tuple(Sampled(id=message.id, token=ord("x")) for _ in range(min(count, 8)))
@@ -106,7 +108,7 @@ class Engine(Player):
             running=0,
             waiting=0,
             blocks_total=self.pool_bytes,
-            blocks_used=0,
+            blocks_used=self.used,
             preemptions=0,
             prompt_tokens=0,
             generated_tokens=self.made,

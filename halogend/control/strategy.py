@@ -1,0 +1,133 @@
+"""Which way each model comes to its new generation, and where: the first that fits, played against the ledger.
+
+    auto       beside the old one: at home, on a spare device, on an idle one; then after the old pool shrank
+    overlap    beside the old one, in those places
+    shrink     at home, after the old pool gave what is missing
+    replace    at home, after the old one ended
+
+Pure. A model that cannot come any way is a problem of the plan, with the numbers and the levers; what serves is
+never given up for another model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from halogend.config.problems import Problem
+from halogend.config.schema import Document
+from halogend.control.forecast import Forecast, Present, forecast, returning
+from halogend.control.ledger import Holding
+from halogend.control.plan import Plan, does_not_fit, make_plan, mib
+from halogend.control.target import Landing, Target, Way
+
+_BESIDE = ("auto", "overlap")
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What there is: `goals` is what each model is, or will be when all is done, None for one in trouble; `held`
+    the ledger; `present` the generations."""
+
+    goals: Mapping[str, Target | None] = field(default_factory=dict)
+    held: Mapping[str, Holding] = field(default_factory=dict)
+    present: Mapping[str, Present] = field(default_factory=dict)
+
+
+def decide(
+    now: Now, wanted: Mapping[str, Target], documents: tuple[Document | None, Document]
+) -> tuple[Plan, Forecast]:
+    """`wanted` are targets at home. The plan's are where each will be."""
+    settled = {name: _stays(now.goals.get(name), target) or _back(now, target) for name, target in wanted.items()}
+    open_ways = {
+        name: list(_ways(wanted[name], has_old=_has_old(now, name)))
+        for name, target in settled.items()
+        if target is None
+    }
+    first = {name: target or open_ways[name][0] for name, target in settled.items()}
+    chosen, bytes_ = dict(first), forecast(now.held, now.present, first)
+    while bytes_.misfits:
+        moved = [name for name in bytes_.misfits if _next(now, name, chosen, open_ways)]
+        if not moved:
+            return _refused(now, first, documents, {name: _tried(wanted[name], now) for name in open_ways})
+        bytes_ = forecast(now.held, now.present, chosen)
+    return _plan(now, chosen, documents), bytes_
+
+
+def _stays(old: Target | None, new: Target) -> Target | None:
+    """A generation that does for the new document stays where it is; None where another is needed."""
+    if old is None:
+        return None
+    there = new.at(old.device)
+    return replace(there, way=old.way) if old.same_generation(there) else None
+
+
+def _back(now: Now, new: Target) -> Target | None:
+    """Where an old generation drains that may serve again; None where there is none."""
+    there = now.present.get(new.name, Present())
+    places = [new.at(each.target.device) for each in reversed(there.returnable)]
+    return next((each for each in places if returning(there.returnable, each) is not None), None)
+
+
+def _has_old(now: Now, name: str) -> bool:
+    there = now.present.get(name)
+    return there is not None and there.serving is not None
+
+
+def _ways(target: Target, *, has_old: bool) -> Iterator[Target]:
+    """In order of choice; the one that is tried is the first. Rolling would follow shrink."""
+    stated = target.config.reload.strategy
+    if stated in _BESIDE or not has_old:
+        yield replace(target, way=Way.OVERLAP)
+        for each in target.elsewhere:
+            if has_old or each.landing is Landing.IDLE:
+                yield replace(each, way=Way.OVERLAP)
+    if has_old and stated in ("auto", "shrink"):
+        yield replace(target, way=Way.SHRINK)
+    if has_old and stated == "replace":
+        yield replace(target, way=Way.REPLACE)
+
+
+def _next(now: Now, name: str, chosen: dict[str, Target], open_ways: dict[str, list[Target]]) -> bool:
+    """Lets a model try its next way; False where it has none."""
+    ways = open_ways.get(name, [])
+    while len(ways) > 1:
+        ways.pop(0)
+        if ways[0].landing is not Landing.IDLE or _is_idle(now, ways[0], chosen):
+            chosen[name] = ways[0]
+            return True
+    return False
+
+
+def _is_idle(now: Now, target: Target, chosen: Mapping[str, Target]) -> bool:
+    """Nothing is on its device and no other model will be."""
+    others = [each.device for name, each in chosen.items() if name != target.name]
+    return target.device not in {*others, *(each.device for each in now.held.values())}
+
+
+def _tried(target: Target, now: Now) -> list[str]:
+    """The ways that were looked at beside the first, in words."""
+    first, *others = _ways(target, has_old=_has_old(now, target.name))
+    places = [each.device for each in others if each.way is Way.OVERLAP]
+    tried = [f"on {', '.join(places)}"] if places else []
+    if Way.SHRINK in {each.way for each in (first, *others)}:
+        there = now.present[target.name].active
+        least = mib(target.floor_bytes if there is None else there.floor_bytes)
+        tried.append(f"after the old pool shrank to one full request ({least})")
+    return tried
+
+
+def _refused(
+    now: Now, first: Mapping[str, Target], documents: tuple[Document | None, Document], tried: Mapping[str, list[str]]
+) -> tuple[Plan, Forecast]:
+    """The bytes show what the first way would have taken."""
+    bytes_ = forecast(now.held, now.present, first)
+    problems: tuple[Problem, ...] = tuple(
+        does_not_fit(first[name], taken, tried.get(name, ())) for name, taken in bytes_.misfits.items()
+    )
+    return replace(_plan(now, first, documents), problems=problems), bytes_
+
+
+def _plan(now: Now, chosen: Mapping[str, Target], documents: tuple[Document | None, Document]) -> Plan:
+    returnable = {name: [back.target for back in each.returnable] for name, each in now.present.items()}
+    return make_plan(now.goals, chosen, documents, returnable)
