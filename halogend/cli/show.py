@@ -25,6 +25,8 @@ def receipt_lines(receipt: dict[str, Any]) -> list[str]:
     """One receipt in full."""
     outcome = receipt["outcome"] or "in progress"
     source = f", {receipt['source']}" if receipt["source"] else ""
+    origin = receipt.get("origin")
+    source += f", generation {origin['generation']} of {origin['uid']}" if origin else ""
     lines = [f"{receipt['id']}: {outcome}  (trigger {receipt['trigger']}, by {receipt['actor']}{source})"]
     lines.append(f"  revision {short(receipt['previous_revision'])} -> {short(receipt['revision'])}")
     lines += [f"  {problem_line(problem)}" for problem in receipt["problems"]]

@@ -29,7 +29,7 @@ _REMOTE = frozenset(
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 _USED_UP = {
     errno.ENOSPC: "no inotify watch is left; raise fs.inotify.max_user_watches",
-    errno.EMFILE: "no inotify instance is left; raise fs.inotify.max_user_instances",
+    errno.EMFILE: "no inotify instance is left; raise fs.inotify.max_user_instances, or the limit of open files",
     errno.ENOSYS: "the kernel has no inotify",
 }
 

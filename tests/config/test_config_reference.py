@@ -9,6 +9,8 @@ from support.config_documents import read
 from halogend.config import reference
 from halogend.config.codes import Code, find, nearest
 from halogend.config.json_schema import json_schema
+from halogend.config.parse import parse
+from halogend.config.parts import Part, pack
 from halogend.config.problems import Problem, in_order
 from halogend.config.rules import check
 from halogend.config.schema import apply_class, fields
@@ -41,6 +43,17 @@ def test_the_full_example_names_every_field() -> None:
     text = (ROOT / "examples/configs/full.yaml").read_text()
     missing = [field.path for field in fields() if f"{field.path.rpartition('.')[2]}:" not in text]
     assert missing == []
+
+
+def test_the_example_of_a_directory_is_valid() -> None:
+    folder = ROOT / "examples/directory"
+    parts = pack(Part(path.name, path.read_bytes()) for path in folder.iterdir())
+    parsed = parse(parts, str(folder), {})
+    assert check(parsed) == ()
+    assert parsed.document is not None
+    assert [model.name for model in parsed.document.models] == ["chat", "code"]
+    for path in folder.iterdir():
+        assert read(path.read_text()).problems == (), path
 
 
 def test_every_field_is_described() -> None:

@@ -9,7 +9,8 @@ import pytest
 from support.played.world import content, document, reached, until
 
 from halogend.config.codes import Code
-from halogend.control import planning, reconciler
+from halogend.control import acceptance, planning, reconciler
+from halogend.control.acceptance import Source
 from halogend.control.planning import Given
 
 
@@ -117,3 +118,25 @@ except TimeoutError:
 def test_a_process_ends_though_a_look_does_not():
     done = subprocess.run([sys.executable, "-c", STUCK], check=False, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "late\n", "")
+
+
+async def test_a_source_that_hangs_rejects_its_reload_and_is_read_beside_the_loop(serving, monkeypatch):
+    world, answers = await serving(), threading.Event()
+    source = world.reconciler.source
+
+    def read():
+        answers.wait()
+        return content(document(world.model("a", max_batch=5)))
+
+    monkeypatch.setattr(acceptance, "READ_LIMIT_S", 0.05)
+    world.reconciler.source = Source("/mnt/config.yaml", {}, read)
+    receipt = world.reconciler.reload("api", "x")
+    assert await world.ask("a")  # meanwhile
+    await reached(receipt)
+    (problem,) = receipt.problems
+    assert (problem.code, "did not answer within" in problem.message) == (Code.SOURCE_UNREADABLE, True)
+    plan = await world.reconciler.plan()
+    assert [each["code"] for each in plan["problems"]] == [Code.SOURCE_UNREADABLE]
+    answers.set()
+    world.reconciler.source = source
+    assert (await world.apply(world.model("a", max_batch=7))).outcome == "applied"

@@ -1,15 +1,19 @@
 """A document that is handed in, in a played world: what it must match, whose it is, hold, drift, and the
 source that takes pushes for its own."""
 
+import json
+
 import pytest
+import yaml
 from support.played.world import content, document, reached
 
+from halogend.config.parts import Part, pack
 from halogend.control.acceptance import Source
 from halogend.control.history import Origin
 from halogend.control.push import Push
 from halogend.control.receipts import Milestone
 from halogend.control.requests import RequestError
-from halogend.control.source import PushedSource, SourceError
+from halogend.control.source import Content, PushedSource, SourceError
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104  refused, and never bound
 
@@ -77,6 +81,15 @@ async def test_r7_a_bad_document_changes_nothing_and_names_its_places(there):
     empty = await put(there, pushed(""))
     assert [str(problem.code) for problem in empty.problems] == ["HCF-1003"]
     await there.comes_back_to(before)
+
+
+async def test_a_body_may_be_json_and_several_files(there, text):
+    as_json = json.dumps(yaml.safe_load(text(7)))
+    assert (await put(there, pushed(as_json))).outcome == "applied"
+    files = pack([Part("a.yaml", text(8).encode()), Part("b.yaml", b"server: {port: x}")])
+    receipt = await put(there, Push(Content.of(files), "conf.d"))
+    assert {problem.file for problem in receipt.problems} == {"conf.d/b.yaml"}
+    assert batch_of(there) == 7
 
 
 async def test_if_match(there, text):

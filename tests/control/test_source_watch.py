@@ -4,6 +4,8 @@ passes on only some of the real events."""
 import asyncio
 import contextlib
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -165,6 +167,33 @@ async def test_without_inotify_looking_serves_and_is_told_once(tmp_path, number,
     told = [each for each in logs if each["event"] == "source_polled"]
     assert [each["log_level"] for each in told] == ["warning"]
     assert observe.tried == 1  # not at every look
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from halogend.control.source_watch import Watch
+path = Path(sys.argv[1])
+watch = Watch(path / "config.yaml", lambda: None)
+low = max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + 1
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
+held = []
+try:
+    while True:
+        held.append(open("/dev/null"))
+except OSError:
+    pass
+watch.keep()
+print(watch.reason)
+"""
+
+
+def test_the_real_inotify_says_when_it_is_used_up(tmp_path):
+    """By the limit of open files: that of instances is everybody's."""
+    command = [sys.executable, "-c", LIMITED, tmp_path]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert "no inotify instance is left" in done.stdout, done.stderr
 
 
 def test_a_watch_that_was_refused_is_tried_again_after_a_while(tmp_path):
