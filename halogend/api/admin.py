@@ -34,6 +34,7 @@ _STATUS = {
     Outcome.SUPERSEDED: 409,
     Outcome.REJECTED: 422,
     Outcome.FAILED: 500,
+    Outcome.ROLLED_BACK: 500,
 }
 _ACCEPTED = 202
 _DOCUMENTS = ("active", "desired")

@@ -98,6 +98,15 @@ ERRORS: dict[str, ErrorRow] = {
 }
 
 
+_NOT_ITS_FAULT = frozenset({"draining", "not_serving", "shutting_down"})
+
+
+def is_fault(code: str) -> bool:
+    """Did whoever serves let a request down that ended so: a 5xx, but for those that say it is going away."""
+    row = ERRORS.get(code)
+    return row is not None and row.status >= 500 and code not in _NOT_ITS_FAULT
+
+
 def row_of(error: RequestError) -> ErrorRow:
     """A code without a row is our own bug: it is logged and answered as an internal error."""
     row = ERRORS.get(error.code)

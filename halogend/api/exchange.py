@@ -11,7 +11,7 @@ import structlog
 from starlette.types import Message
 
 from halogend.api.bodies import ClientGoneError
-from halogend.api.errors import from_failure, internal_error
+from halogend.api.errors import from_failure, internal_error, is_fault
 from halogend.api.ports import Answer, Router
 from halogend.control.requests import InferenceRequest, RequestError
 from halogend.obs.metrics import UNKNOWN_MODEL, Metrics
@@ -74,6 +74,8 @@ class Exchange:
                 self.answer.close()
             seconds = self._clock() - self._began
             self._metrics.request_ended(self._label(), outcome, seconds)
+            if self.answer is not None and (outcome in _COMPLETE or is_fault(outcome)):
+                self._router.record_end(self.model, self.answer.generation, is_error=is_fault(outcome))
             if outcome in _COMPLETE:
                 self._router.record_duration(self.model, seconds)
 

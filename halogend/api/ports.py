@@ -41,6 +41,9 @@ class Router(Protocol):
     def served(self) -> tuple[ServedModel, ...]:
         """Every model of the active document, in its order."""
 
+    def record_end(self, name: str, generation: int, *, is_error: bool) -> None:
+        """A request that a generation answered is over; `is_error` is a 5xx or an error event."""
+
     def record_duration(self, name: str, seconds: float) -> None:
         """How long a complete answer took, from arrival to its end; `name` is canonical."""
 

@@ -65,6 +65,9 @@ def _details(model: dict[str, Any]) -> Iterator[str]:
     if model["at_start"]:
         kv, most = model["at_start"]["kv_bytes"], (model["after"] or model["at_start"])["kv_bytes"]
         yield f"KV pool {_mib(kv)} MiB" + (f", later {_mib(most)}" if most != kv else "")
+    if model["probation_s"]:
+        limit = _seconds(model["probation_s"])
+        yield f"on probation for {limit}: the old one stands by and keeps its memory until then"
     if model["drain"]:
         yield _drain(model["drain"])
 
@@ -134,6 +137,8 @@ def _value(field: str, value: Any) -> str:
         return ", ".join(f"{key} {_value(f'{field}.{key}', inner)}" for key, inner in value.items() if key != "id")
     if isinstance(value, list):
         return ", ".join(_value(field, each) for each in value) or "none"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_value(key, each)}' for key, each in value.items())}}}"
     return str(value) or '""'
 
 

@@ -161,6 +161,10 @@ class Code(enum.StrEnum):
         ("A spare device holds the new generation of a model whose own device has no room for both, and must be empty "
          "for that."),
         "Name another device, or remove `spare`.")
+    PROBATION_WITHOUT_OLD = ("HCF-1124", "a probation without a generation to go back to",
+        ("`probation` keeps the generation before until the new one has proved itself; `strategy: replace` ends it "
+         "before the new one is loaded."),
+        "Take another strategy, or write `probation: off`.")
 
     # --- HCF-12xx: contradictions with files and devices -----------------------------------------
     DEVICE_NOT_THERE = ("HCF-1201", "the device is not there",

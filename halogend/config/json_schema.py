@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from halogend.config import schema
+from halogend.config import schema, values
 from halogend.config.access import OPEN
 from halogend.config.shape import MOVED
 from halogend.config.unavailable import LATER
@@ -33,6 +33,8 @@ def json_schema() -> dict[str, Any]:
     with_keys: dict[str, Any] = {**definitions["AuthConfig"], "required": ["keys"]}
     with_keys["properties"]["keys"].pop("default")
     definitions["AuthConfig"] = {"title": "AuthConfig", "anyOf": [{"const": OPEN}, with_keys]}
+    probation = definitions["ProbationConfig"]
+    definitions["ProbationConfig"] = {"title": "ProbationConfig", "anyOf": [{"const": values.OFF}, probation]}
     model = definitions["ModelConfig"]["properties"]
     for key, home in MOVED.items():
         model[key] = definitions[_definition_of(home)]["properties"][key]

@@ -178,6 +178,27 @@ class ReloadConfig(ModelReloadConfig):
     )
 
 
+class ProbationConfig(Section):
+    """For how long the generation before stands by, and what of the new one brings it back."""
+
+    s: float = setting("How long, from the switch on.", LIVE, unit="s", gt=0, le=DAY_S)
+    max_error_rate: float = setting(
+        "Share of requests that may end in a 5xx or an error event; over it the one before serves again.",
+        LIVE,
+        default=0.05,
+        ge=0,
+        le=1,
+    )
+    min_requests: int = setting(
+        "Requests that must have ended before their share of errors counts. The death of the engine always does.",
+        LIVE,
+        default=20,
+        unit="requests",
+        ge=1,
+        le=1_000_000,
+    )
+
+
 class DeviceRef(Section):
     """A device a model runs on."""
 
@@ -369,6 +390,15 @@ class ModelConfig(Section):
         "Path of a Jinja template, or a built-in name (chatml).", LIVE, default=None, unset="the model's", path=True
     )
     warmup: WarmupConfig = Field(default=WarmupConfig(), description="What happens before it may serve.")
+    probation: Annotated[ProbationConfig | None, BeforeValidator(values.or_off)] = setting(
+        "Keep the generation before for a while after the switch, and go back to it if the new one dies or fails too "
+        "many requests. Its memory is taken until then; any newer document ends it.",
+        LIVE,
+        default=None,
+        unset="off",
+        section=True,
+        word="off",
+    )
     reload: ModelReloadConfig = Field(
         default=ModelReloadConfig(), description="How this model is replaced; what is absent is the document's."
     )

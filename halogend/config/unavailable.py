@@ -39,7 +39,6 @@ LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyTyp
             "tool_parser": (OFF,),
             "priority": (0,),
             "residency": ("always",),
-            "probation": (OFF,),
             "tensor_parallel_size": (1,),
         },
     }

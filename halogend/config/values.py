@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 SIZE_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+OFF = "off"
 MAX_BYTES = 1 << 53
 
 PRODUCTS = {
@@ -158,6 +159,15 @@ def host_and_port(text: str) -> tuple[str, int] | None:
     except ValueError:
         return None
     return (host, int(found["port"])) if (":" in host) == bool(found["v6"]) else None
+
+
+def or_off(value: Any) -> Any:
+    """`off` is None; None and a mapping pass."""
+    if value == OFF:
+        return None
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"must be {OFF} or a mapping, found {shown(value)}")
+    return value
 
 
 def model_name(value: Any) -> Any:

@@ -70,6 +70,14 @@ class Accepted:
     is_sources: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a receipt that is not closed is about; `before` was active when it was accepted."""
+
+    accepted: Accepted
+    before: Accepted | None
+
+
 def outcome_of(receipt: Receipt, records: list[ModelRecord]) -> Outcome:
     """Of the whole change, when each model has one."""
     outcomes = {record.outcome for record in records} - {Outcome.UNCHANGED}
@@ -78,6 +86,6 @@ def outcome_of(receipt: Receipt, records: list[ModelRecord]) -> Outcome:
     if len(outcomes) == 1:
         (only,) = outcomes
         return only or Outcome.FAILED
-    if Outcome.FAILED not in outcomes:
+    if not outcomes & {Outcome.FAILED, Outcome.ROLLED_BACK}:
         return Outcome.SUPERSEDED
     return Outcome.PARTIALLY_APPLIED if Outcome.APPLIED in outcomes else Outcome.FAILED

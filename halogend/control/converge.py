@@ -14,6 +14,7 @@ import structlog
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import Superseded, load, present_fingerprint, unless_superseded
+from halogend.control.probation import Probation
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import reclaim
 from halogend.control.replica import UpdateError
@@ -80,7 +81,13 @@ class Replace:
 
     def commit(self) -> Retired | None:
         self.unit.deaths.clear()
-        return assign(self.unit, self.target, self.newcomer, self.house, self.record)
+        retired = assign(self.unit, self.target, self.newcomer, self.house, self.record)
+        terms = self.target.config.probation
+        if terms is not None and retired is not None and retired.generation.is_alive:
+            retired.park()
+            self.unit.probation = Probation(terms, self.newcomer.number)
+            self.house.router.watch(self.unit.name, self.unit.probation.record)
+        return retired
 
     async def undo(self) -> None:
         await self.newcomer.stop()
@@ -114,12 +121,28 @@ async def _until_reclaimed(unit: Unit, target: Target) -> None:
 
 async def _reclaim_and_close(unit: Unit, old: Retired | None, house: House, change: Change) -> None:
     try:
-        if old is not None:
+        while old is not None:
             await reclaim(unit, old, house, change.record)
+            old, change.then = change.then, None
         if not unit.is_wanted and unit.newer is None:
             house.metrics.forget(unit.name)
     finally:
         change.closed()
+
+
+def roll_back(unit: Unit, parked: Retired, house: House) -> None:
+    """The inverse of a switch, while the new generation is on probation: one assignment, no load."""
+    bad, probation, change = unit.serving, unit.probation, unit.open_change
+    if bad is None or probation is None or change is None:
+        raise ValueError(f"{unit.name} is not on probation")
+    reason = probation.failed or f"generation {bad.number} died: {bad.reason}"
+    _log.error("rolled_back", model=unit.name, generation=bad.number, reason=reason, tail=bad.stderr_tail)
+    unit.probation = None
+    unit.retired.remove(parked)
+    change.then = assign(unit, parked.target, parked.generation, house, change.record)
+    unit.degraded = f"RolledBack: {reason}; generation {parked.generation.number} serves again"
+    parked.returned()
+    change.rolled_back(reason)
 
 
 async def restore(unit: Unit, before: Target | None, house: House, reason: str) -> None:

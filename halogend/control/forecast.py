@@ -150,6 +150,7 @@ class _Course:
         self.shrinks: dict[str, tuple[int, int]] = {}
         self.misfits: dict[str, int] = {}
         self._wanted = wanted
+        self._parked: list[tuple[str, str]] = []
         self._leaving = [(each, name) for name, model in models.items() for each in model.was.draining]
         self._peaks: dict[str, tuple[Use, str | None]] = {}
 
@@ -177,6 +178,7 @@ class _Course:
                 self._make_room(name)
                 self._begin(name)
             self._follow(name, _newcomer(name))
+        self._leaving += self._parked
         while self._leaving:
             self._reclaim(0)
 
@@ -266,8 +268,11 @@ class _Course:
         self._look(name)
 
     def _follow(self, name: str, newcomer: str) -> None:
-        """The switch: the newcomer serves, what served is on its way out."""
+        """The switch: the newcomer serves, what served is on its way out, or stands by for a probation."""
+        is_tried = self.models[name].serving is not None and self._wanted[name].config.probation is not None
         self._leave(name)
+        if is_tried:
+            self._parked.append(self._leaving.pop())
         target, model = self._wanted[name], self.models[name]
         model.serving, model.active = newcomer, target
         model.reserve_bytes = target.spec.engine.pool_reserve_bytes

@@ -30,6 +30,8 @@ def nurse(unit: Unit, generation: Generation, house: House) -> None:
     """Looks after the replicas of a generation that serves from now on, also those that are dead already."""
 
     def lost(replica: Replica) -> None:
+        if unit.probation is not None and unit.serving is generation:
+            unit.probation.fail(f"{replica.name} died: {replica.reason}")
         if unit.serving is generation:
             generation.attend(replica, _mend(unit, generation, replica, house))
 

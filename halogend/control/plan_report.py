@@ -127,10 +127,19 @@ def _model(plan: ModelPlan, bytes_: Forecast, drain: Drain | None) -> dict[str, 
         "shrink": _shrink(bytes_.shrinks.get(plan.model)),
         "changes": list(plan.changes),
         "load": None if plan.load is None else plan.load.view(),
+        "probation_s": _probation_s(plan),
         "at_start": _held(bytes_.starts.get(plan.model)),
         "after": _held(bytes_.after.get(plan.model)),
         "drain": None if drain is None else asdict(drain),
     }
+
+
+def _probation_s(plan: ModelPlan) -> float | None:
+    """For how long the old generation stands by after the switch, with its memory."""
+    if plan.load is None or plan.action is not ModelAction.REPLACE or plan.target is None:
+        return None
+    terms = plan.target.config.probation
+    return None if terms is None else terms.s
 
 
 def _strategy(plan: ModelPlan) -> str | None:

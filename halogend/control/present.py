@@ -43,7 +43,7 @@ def _present(unit: Unit) -> Present:
         reserve_bytes=0 if serving is None else serving.spec.engine.pool_reserve_bytes,
         coming=unit.coming,
         loading=None if unit.loading is None else ledger_name(unit.loading),
-        draining=tuple(ledger_name(each) for each in (*dead, *unit.draining)),
+        draining=tuple(ledger_name(each) for each in (*dead, *(one.generation for one in unit.retired))),
         returnable=tuple(
             Returnable(ledger_name(each.generation), each.target, each.generation.spec.engine.pool_reserve_bytes)
             for each in unit.retired

@@ -34,6 +34,7 @@ class Outcome(enum.StrEnum):
     REJECTED = "rejected"
     FAILED = "failed"
     SUPERSEDED = "superseded"
+    ROLLED_BACK = "rolled_back"
 
 
 class ModelAction(enum.StrEnum):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 
 from halogend.control.generation import Generation
 from halogend.control.house import House, ledger_name
 from halogend.control.receipts import ModelRecord
-from halogend.control.retired import Retired
+from halogend.control.retired import Retired, Stage
 from halogend.control.unit import Unit
+from halogend.control.waits import first_of
 
 _log = structlog.get_logger()
 _DRAIN_LEAST_S, _DRAIN_MOST_S, _DRAIN_FACTOR = 30.0, 900.0, 1.5
@@ -18,7 +21,8 @@ async def reclaim(unit: Unit, retired: Retired, house: House, record: ModelRecor
     """Drains the old generation up to the deadline, ends what is left honestly, and takes its memory back:
     done when both processes have exited. Also done when it serves again."""
     old = retired.generation
-    if not await _drain(unit, retired, house, record):
+    await _park(unit, retired, house, record)
+    if retired.stage is Stage.RETURNED or not await _drain(unit, retired, house, record):
         return
     try:
         await _end(old, house, record)
@@ -27,6 +31,21 @@ async def reclaim(unit: Unit, retired: Retired, house: House, record: ModelRecor
     house.router.forget_old_names(unit.name)
     house.tell_of_room()
     _log.info("generation_reclaimed", model=unit.name, generation=old.number, returned_bytes=old.measured_bytes)
+
+
+async def _park(unit: Unit, retired: Retired, house: House, record: ModelRecord | None) -> None:
+    """As long as what serves is on probation: until that is over, it has failed, or a newer document came."""
+    probation = unit.probation
+    if retired.stage is not Stage.PARKED or probation is None:
+        return
+    house.state(retired.generation, "parked")
+    async with house.step(record, "probation") as step:
+        step.detail.update(generation=probation.generation, parked=retired.generation.number)
+        await first_of(retired.unparked(), retired.generation.died.wait(), asyncio.sleep(probation.left_s))
+        step.detail.update(requests=probation.requests, errors=probation.errors, failed=probation.failed or None)
+    if retired.stage is Stage.PARKED and not probation.failed:
+        unit.end_probation()
+    await retired.unparked()
 
 
 async def _drain(unit: Unit, retired: Retired, house: House, record: ModelRecord | None) -> bool:

@@ -23,7 +23,7 @@ from halogend.config.parts import is_unfinished
 from halogend.config.places import Places
 from halogend.config.problems import Problem
 from halogend.config.schema import ServerConfig
-from halogend.control.acceptance import Accepted, Sockets, Source, outcome_of
+from halogend.control.acceptance import Accepted, Opened, Sockets, Source, outcome_of
 from halogend.control.access import Access, changes, look
 from halogend.control.aside import aside
 from halogend.control.doors import open_doors
@@ -82,7 +82,7 @@ class Reconciler:
         self._access = Access()
         self._places = Places()
         self._warned: frozenset[str] = frozenset()
-        self._open: dict[str, Accepted] = {}
+        self._open: dict[str, Opened] = {}
         self._judging = asyncio.Lock()
         self._accepts = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -336,7 +336,9 @@ class Reconciler:
         return (problem,)
 
     def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan) -> None:
-        self.accepted = self._open[receipt.id] = accepted
+        is_newer = accepted.revision != self._revision()
+        self.accepted = accepted
+        self._open[receipt.id] = Opened(accepted, self.active)
         self.house.router.all_must_serve = accepted.document.server.ready == "all"
         self.house.loads.resize(accepted.document.reload.max_parallel_loads)
         receipt.server_changes = plan.server_changes
@@ -345,6 +347,8 @@ class Reconciler:
         for each in plan.models:
             if each.action is ModelAction.KEEP:
                 self._keep(receipt, each.model)
+                if is_newer:
+                    self.house.units[each.model].end_probation()
             else:
                 self._want(receipt, each)
         self._settle(receipt)
@@ -385,16 +389,28 @@ class Reconciler:
     def _settle(self, receipt: Receipt) -> None:
         """Called whenever a model's record moved on."""
         records = list(receipt.models.values())
-        if receipt.outcome is None and all(record.outcome is not None for record in records):
-            receipt.outcome = outcome_of(receipt, records)
+        if any(record.outcome is None for record in records):
+            return
+        outcome, opened = outcome_of(receipt, records), self._open[receipt.id]
+        is_first = receipt.outcome is None
+        if is_first or (receipt.outcome != outcome and any(each.outcome is Outcome.ROLLED_BACK for each in records)):
+            receipt.outcome = outcome
             self.records.serves(receipt)
-            accepted = self._open.pop(receipt.id)
-            is_newer = self.active is None or accepted.number > self.active.number
-            if is_newer and receipt.outcome in (Outcome.APPLIED, Outcome.UNCHANGED):
-                self.active = accepted
-                self.records.became_active(accepted.document, accepted.revision, accepted.receipt)
-        if receipt.outcome is not None and all(record.is_closed for record in records):
+            self._activate(opened, is_good=outcome in (Outcome.APPLIED, Outcome.UNCHANGED))
+        if all(record.is_closed for record in records):
+            del self._open[receipt.id]
             self.records.closed(receipt)
+
+    def _activate(self, opened: Opened, *, is_good: bool) -> None:
+        """An older receipt may end later; one that is rolled back gives way to what was active before it."""
+        accepted, active = opened.accepted, self.active
+        if not is_good and accepted is active:
+            active = opened.before
+        elif is_good and (active is None or accepted.number > active.number):
+            active = accepted
+        if active is not None and active is not self.active:
+            self.active = active
+            self.records.became_active(active.document, active.revision, active.receipt)
 
 
 def _record(plan: ModelPlan, receipt: Receipt) -> ModelRecord:

@@ -15,9 +15,11 @@ from halogend.control.waits import first_of
 
 
 class Stage(enum.StrEnum):
-    """draining: its requests end where they began. taken: it is made ready to serve again, and drains on if
-    that fails. returned: it serves. ending: its processes are told to go, and nothing brings it back."""
+    """parked: it stands by, and takes no request. draining: its requests end where they began. taken: it is made
+    ready to serve again, and drains on if that fails. returned: it serves. ending: its processes are told to go,
+    and nothing brings it back."""
 
+    PARKED = "parked"
     DRAINING = "draining"
     TAKEN = "taken"
     RETURNED = "returned"
@@ -37,7 +39,22 @@ class Retired:
 
     @property
     def may_return(self) -> bool:
-        return self.stage is Stage.DRAINING and self.generation.is_alive
+        return self.stage in (Stage.PARKED, Stage.DRAINING) and self.generation.is_alive
+
+    def park(self) -> None:
+        """Until `unpark` it is neither drained nor ended."""
+        self._enter(Stage.PARKED)
+
+    def unpark(self) -> None:
+        """Its drain begins now."""
+        if self.stage is Stage.PARKED:
+            self.drain = Drain(self.drain.limit_s)
+            self._enter(Stage.DRAINING)
+
+    async def unparked(self) -> None:
+        """Returns when it is parked no more."""
+        while self.stage is Stage.PARKED:
+            await self._moved.wait()
 
     def take(self) -> None:
         self._enter(Stage.TAKEN)

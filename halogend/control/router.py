@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from halogend.control.answer import Answer
 from halogend.control.client import Order
@@ -23,6 +23,10 @@ from halogend.wire.messages import Limits, Sampling
 
 _KEPT_DURATIONS = 1000
 HEALTHY_SILENCE_S = 4.0  # workers speak once a second
+
+
+class Ended(Protocol):
+    def __call__(self, generation: int, *, is_error: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class RouteSettings:
 
 @dataclass
 class Route:
-    """One model. Single writer: the router. `gone` says why waiting would be in vain."""
+    """One model. Single writer: the router. `ended`: see `watch`. `gone` says why waiting would be in vain."""
 
     name: str
     settings: RouteSettings
@@ -51,6 +55,7 @@ class Route:
     waiting: int = 0
     credit: float = 0.0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: Ended | None = None
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_DURATIONS))
 
     def names(self) -> tuple[str, ...]:
@@ -210,6 +215,18 @@ class Router:
 
     def route(self, name: str) -> Route | None:
         return self._routes.get(name)
+
+    def watch(self, name: str, ended: Ended) -> None:
+        """Who hears of each request's end from now on: which generation answered, and whether it let it down."""
+        route = self._routes.get(name)
+        if route is not None:
+            route.ended = ended
+
+    def record_end(self, name: str, generation: int, *, is_error: bool) -> None:
+        """A request ended, as its client sees it: `is_error` is a 5xx, or an error event."""
+        route = self._routes.get(name)
+        if route is not None and route.ended is not None:
+            route.ended(generation, is_error=is_error)
 
     def record_duration(self, name: str, seconds: float) -> None:
         """How long a whole request took; `drain_timeout_s: auto` is derived from these."""

@@ -10,7 +10,7 @@ from halogend.control.receipts import Outcome, Receipt
 from halogend.control.reconciler import Reconciler
 from halogend.control.unit import Unit
 
-_BAD = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED)
+_BAD = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED, Outcome.ROLLED_BACK)
 
 
 def standing(reconciler: Reconciler) -> str:

@@ -12,7 +12,7 @@ from halogend.control.reconciler import Reconciler
 from halogend.control.unit import Unit
 from halogend.wire.messages import EngineStats
 
-_UNSETTLED = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED)
+_UNSETTLED = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED, Outcome.ROLLED_BACK)
 
 
 def status(reconciler: Reconciler, version: str, started_at: float) -> dict[str, Any]:
@@ -55,6 +55,8 @@ def _model(unit: Unit, house: House) -> dict[str, Any]:
         "waiting": house.router.waiting(unit.name),
         "serving": _generation(unit.serving, house),
         "loading": _generation(unit.loading, house),
+        "parked": _generation(unit.parked, house),
+        "probation": None if unit.probation is None else unit.probation.view(),
         "draining": [_draining(unit, each, house) for each in unit.draining],
     }
 
@@ -71,7 +73,8 @@ def cache(house: House) -> dict[str, Any]:
 
 def _generations(unit: Unit) -> list[tuple[str, Generation]]:
     serving = [] if unit.serving is None else [("serving", unit.serving)]
-    return serving + [("draining", each) for each in unit.draining]
+    parked = [] if unit.parked is None else [("parked", unit.parked)]
+    return serving + parked + [("draining", each) for each in unit.draining]
 
 
 def _pool(generation: Generation, role: str, stats: EngineStats) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from halogend.config.codes import Code
-from halogend.control.converge import converge, grow
+from halogend.control.converge import converge, grow, roll_back
 from halogend.control.house import House
 from halogend.control.recover import recover
 from halogend.control.unit import Change, Unit
@@ -21,7 +21,12 @@ async def tend(unit: Unit, house: House) -> None:
         try:
             if change is not None:
                 await converge(unit, change, house)
+            elif (parked := unit.way_back()) is not None:
+                roll_back(unit, parked, house)
+            elif unit.probation is not None and unit.probation.failed:
+                unit.end_probation()  # and nothing to go back to
             elif unit.serving is not None and unit.alive() is None:
+                unit.end_probation()
                 await recover(unit, house)
             else:
                 await grow(unit, house)

@@ -12,8 +12,9 @@ from typing import Any
 
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
+from halogend.control.probation import Probation
 from halogend.control.receipts import ModelRecord, Outcome
-from halogend.control.retired import Retired
+from halogend.control.retired import Retired, Stage
 from halogend.control.target import Target
 from halogend.control.waits import first_of
 
@@ -22,6 +23,8 @@ class Change:
     """One model's part of a receipt. `target` None removes the model. `told` is called whenever
     the record moved on, so that the receipt can be settled.
 
+    `then` is what must be reclaimed as well before it is closed.
+
     A later receipt that asks for the same state follows: what happens to this change happens to
     its record too.
     """
@@ -29,6 +32,7 @@ class Change:
     def __init__(self, target: Target | None, record: ModelRecord, told: Callable[[], None]) -> None:
         self.target = target
         self.record = record
+        self.then: Retired | None = None
         self._told = [told]
         self._records = [record]
 
@@ -44,6 +48,10 @@ class Change:
     def failed(self, error: str) -> None:
         """The new state was given up."""
         self._set(Outcome.FAILED, error)
+
+    def rolled_back(self, error: str) -> None:
+        """The new state served, and was given up."""
+        self._set(Outcome.ROLLED_BACK, error)
 
     def closed(self) -> None:
         """Nothing of this change is left to do; without an outcome it was superseded."""
@@ -76,6 +84,7 @@ class Unit:
         self.loading: Generation | None = None
         self.retired: list[Retired] = []
         self.reclaims: set[asyncio.Task[None]] = set()
+        self.probation: Probation | None = None
         self.trouble: str | None = None
         self.degraded: str | None = None
         self.deaths: list[float] = []
@@ -111,17 +120,22 @@ class Unit:
     @property
     def draining(self) -> list[Generation]:
         """On their way out, oldest first."""
-        return [each.generation for each in self.retired]
+        return [each.generation for each in self.retired if each.stage is not Stage.PARKED]
+
+    @property
+    def parked(self) -> Generation | None:
+        """It stands by, while what serves is on probation."""
+        return next((each.generation for each in self.retired if each.stage is Stage.PARKED), None)
 
     @property
     def drains(self) -> dict[Generation, Drain]:
         """The time limits of those in `draining`."""
-        return {each.generation: each.drain for each in self.retired}
+        return {each.generation: each.drain for each in self.retired if each.stage is not Stage.PARKED}
 
     @property
     def generations(self) -> list[Generation]:
         """All that serve or served, and have processes."""
-        return [*self.draining, *([] if self.serving is None else [self.serving])]
+        return [*(each.generation for each in self.retired), *([] if self.serving is None else [self.serving])]
 
     @property
     def open_change(self) -> Change | None:
@@ -163,8 +177,24 @@ class Unit:
         if self._pending is not None:
             self._pending.closed()
         self._pending = change
+        self.end_probation(keep=change.target)
         self.is_wanted = change.target is not None
         self._wake()
+
+    def way_back(self) -> Retired | None:
+        """Where to go, when what serves has failed its probation."""
+        serving = self.alive()
+        if self.probation is None or (serving is not None and not self.probation.failed):
+            return None
+        return next((each for each in self.retired if each.stage is Stage.PARKED and each.may_return), None)
+
+    def end_probation(self, keep: Target | None = None) -> None:
+        """Whatever serves stays, and what stood by is on its way out, unless it is what `keep` needs."""
+        self.probation = None
+        kept = None if keep is None or self.serves(keep) else self.returnable(keep)
+        for each in self.retired:
+            if each is not kept:
+                each.unpark()
 
     def poke(self) -> None:
         """Memory came free: look whether the pool may grow."""
@@ -203,8 +233,9 @@ class Unit:
 
     async def until_needed(self) -> None:
         """Returns when there is something to do: a change, room, a death, or the end of it all."""
-        died = None if self.serving is None else self.serving.died
-        await first_of(self._until_woken(), *([died.wait()] if died else []))
+        ends = [] if self.serving is None else [self.serving.died.wait()]
+        verdict = [] if self.probation is None else [self.probation.decided.wait()]
+        await first_of(self._until_woken(), *ends, *verdict)
 
     async def _until_woken(self) -> None:
         while self._pending is None and not self._poked and not self.is_finished:

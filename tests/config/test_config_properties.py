@@ -113,6 +113,8 @@ def one(path: str, value: Any) -> dict[str, Any]:
         files = {"cert": "/c", "key": "/k"}
         auth = {"keys": [{"name": "a", "file": "/f"}]}
         whole["server"] = {"auth": auth, "tls": dict(files), "admin_tls": dict(files)}
+    if path.startswith("models[].probation."):
+        model["probation"] = {"s": 60}
     *around, key = path.split(".")
     section: Any = whole
     for step in around:
@@ -137,7 +139,7 @@ def test_rules_never_raise(plain: dict[str, Any]) -> None:
     assert all(problem.line is not None for problem in check(result))
 
 
-SECTIONS = {"server.auth", "server.tls", "server.admin_tls"}  # both a field and what is inside it
+SECTIONS = {"server.auth", "server.tls", "server.admin_tls", "models[].probation"}  # both a field and what is inside it
 SINGLE_VALUED = {
     "apiVersion",
     "reload.atomic",
@@ -173,12 +175,13 @@ def test_a_changed_field_is_seen_under_its_own_path_and_class(field: Any, data: 
 @settings(max_examples=25)
 def test_a_section_that_comes_or_goes_is_seen_as_one(field: Any, data: st.DataObject) -> None:
     without, with_it = (
-        parsed(HEAD + "allow_empty: true\n"),
+        parsed(dumped(one("models[].weight", 1))),
         parsed(dumped(one(field.path, data.draw(values_of(field))))),
     )
     for old, new in ((without, with_it), (with_it, without)):
-        (change,) = changed_fields(old.server, new.server, "server")
-        assert (change.path, change.apply) == (field.path, field.apply)
+        pairs = (("server.", old.server, new.server), ("models[].", old.models[0], new.models[0]))
+        seen = [(prefix + each.path, each.apply) for prefix, a, b in pairs for each in changed_fields(a, b)]
+        assert seen == ([] if canonical(old) == canonical(new) else [(field.path, field.apply)])
 
 
 @pytest.mark.parametrize("path", sorted(SINGLE_VALUED))

@@ -119,7 +119,8 @@ def test_the_json_schema_has_every_field_and_no_null() -> None:
     assert models["kv_cache_bytes"]["anyOf"][1]["type"] == "string"
     assert models["max_batch"]["x-apply"] == "live"
     assert models["flash_attention"]["type"] == "boolean"
-    assert models["probation"]["enum"] == ["off"]
+    assert models["priority"]["enum"] == [0]
+    assert whole["$defs"]["ProbationConfig"]["anyOf"][0] == {"const": "off"}
     assert "name" not in whole["$defs"]["ShortForm"]["properties"]
     for field in fields():
         section, _, key = field.path.rpartition(".")

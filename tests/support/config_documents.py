@@ -30,9 +30,10 @@ _OWNERS = {
     "models[].load": schema.LoadConfig,
     "models[].sampling": schema.SamplingConfig,
     "models[].warmup": schema.WarmupConfig,
+    "models[].probation": schema.ProbationConfig,
     "models[].reload": schema.ModelReloadConfig,
 }
-_INSIDE = ("server.auth.", "server.tls.", "server.admin_tls.")  # drawn with their sections
+_INSIDE = ("server.auth.", "server.tls.", "server.admin_tls.", "models[].probation.")  # drawn with their sections
 _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20)
 _PATHS = _TEXT.map(lambda text: f"/{text}")
 _NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,12}\Z")
@@ -63,6 +64,8 @@ _SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "models[].chat_template": _PATHS.map(lambda path: path.replace("${", "$${")) | st.just("chatml"),
     "models[].device": _DEVICES | _ENTRIES | st.lists(_DEVICES | _ENTRIES, min_size=1, max_size=3) | st.just("auto"),
     "models[].kv_cache_bytes": _SIZES,
+    "models[].probation": st.just("off")
+    | st.fixed_dictionaries({"s": st.floats(1, 9)}, optional={"min_requests": st.integers(1, 9)}),
     "models[].warmup.prompt": st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")) | st.just("\n")),
 }
 

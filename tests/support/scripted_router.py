@@ -83,6 +83,7 @@ class ScriptedRouter:
     answers: asyncio.Queue[ScriptedAnswer] = field(default_factory=asyncio.Queue)
     submitting: asyncio.Event = field(default_factory=asyncio.Event)
     durations: list[tuple[str, float]] = field(default_factory=list)
+    ends: list[tuple[str, int, bool]] = field(default_factory=list)
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def submit(self, request: InferenceRequest) -> ScriptedAnswer:
@@ -107,6 +108,9 @@ class ScriptedRouter:
 
     def served(self) -> tuple[ServedModel, ...]:
         return self.models
+
+    def record_end(self, name: str, generation: int, *, is_error: bool) -> None:
+        self.ends.append((name, generation, is_error))
 
     def record_duration(self, name: str, seconds: float) -> None:
         self.durations.append((name, seconds))
