@@ -137,8 +137,6 @@ def _value(field: str, value: Any) -> str:
         return ", ".join(f"{key} {_value(f'{field}.{key}', inner)}" for key, inner in value.items() if key != "id")
     if isinstance(value, list):
         return ", ".join(_value(field, each) for each in value) or "none"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_value(key, each)}' for key, each in value.items())}}}"
     return str(value) or '""'
 
 
