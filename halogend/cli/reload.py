@@ -50,8 +50,12 @@ def show_plan(args: argparse.Namespace, path: str) -> int:
 def change(args: argparse.Namespace, path: str, nothing: str = "") -> int:
     """Asks for a change, prints its receipt and returns the exit status of its outcome. `nothing` is
     said where the daemon had nothing to change."""
+    from halogend.cli.progress import Progress
+
+    where = admin.address(args)
     try:
-        _, receipt = admin.ask(admin.address(args), "POST", path)
+        with Progress(where):
+            _, receipt = admin.ask(where, "POST", path)
     except admin.AdminError as error:
         print(error, file=sys.stderr)
         return _FAULT

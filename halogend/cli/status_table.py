@@ -8,7 +8,8 @@ from typing import Any
 from halogend.cli.show import drift_line, hold_line, mib, receipt_lines, short
 
 _LEAST_WIDTH = 60
-_HEADS = ("MODEL", "STATE", "GEN", "REQUESTS", "KV POOL", "MEMORY", "PATH")
+_HEADS = ("MODEL", "STATE", "GEN", "REQUESTS", "KV POOL", "MEMORY", "DEVICE", "PATH")
+_DEVICE = _HEADS.index("DEVICE")
 _RIGHT = frozenset({"GEN", "MEMORY"})
 _FINE = frozenset({"applied", "unchanged", None})
 _AS_ASKED = frozenset({"serving", "removed"})
@@ -19,7 +20,7 @@ def status_lines(status: dict[str, Any], width: int = 120) -> list[str]:
     """No line of a table is longer than `width` columns; what is wrong is never cut."""
     lines = [_headline(status), *_revision(status), *_steering(status), *_access(status)]
     if status["models"]:
-        lines += ["", *_models(status["models"], max(_LEAST_WIDTH, width))]
+        lines += ["", *_models(status, max(_LEAST_WIDTH, width))]
     if status.get("devices"):
         lines += ["", *_devices(status["devices"])]
     last = status["last_receipt"]
@@ -72,69 +73,90 @@ def _access(status: dict[str, Any]) -> Iterator[str]:
 # --- models -------------------------------------------------------------------------------------
 
 
-def _models(models: dict[str, Any], width: int) -> Iterator[str]:
+def _models(status: dict[str, Any], width: int) -> Iterator[str]:
+    """Where there is one device, nobody asks which."""
     rows: list[tuple[str, Row | str]] = [(" ", _HEADS)]
-    for name, model in models.items():
-        rows += _model(name, model)
+    devices = {held: each["device"] for held, each in status["memory"].items()}
+    for name, model in status["models"].items():
+        rows += _model(name, model, devices if len(status.get("devices", ())) > 1 else {})
     cells = [row for _, row in rows if isinstance(row, tuple)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(_HEADS))]
+    hidden = () if any(row[_DEVICE] for row in cells[1:]) else (_DEVICE,)
     for mark, row in rows:
-        yield f"{mark} {row}" if isinstance(row, str) else _cut(f"{mark} {_laid_out(row, widths)}".rstrip(), width)
+        text = row if isinstance(row, str) else _laid_out(row, widths, hidden)
+        yield f"{mark} {text}" if isinstance(row, str) else _cut(f"{mark} {text}".rstrip(), width)
 
 
-def _laid_out(row: Row, widths: list[int]) -> str:
+def _laid_out(row: Row, widths: list[int], hidden: tuple[int, ...]) -> str:
     return "  ".join(
-        f"{cell:>{size}}" if head in _RIGHT else f"{cell:<{size}}"
-        for cell, size, head in zip(row, widths, _HEADS, strict=True)
+        f"{cell:>{widths[at]}}" if _HEADS[at] in _RIGHT else f"{cell:<{widths[at]}}"
+        for at, cell in enumerate(row)
+        if at not in hidden
     )
 
 
-def _model(name: str, model: dict[str, Any]) -> Iterator[tuple[str, Row | str]]:
+def _model(name: str, model: dict[str, Any], devices: dict[str, str]) -> Iterator[tuple[str, Row | str]]:
     """Its generations, one row each, and then what is wrong with it."""
-    mark = " " if model["state"] in _AS_ASKED and not model["degraded"] else "!"
-    rows = [_serving(model)] if model["serving"] else []
-    rows += [_draining(each) for each in model["draining"]]
-    if model["loading"]:
-        rows.append(_loading(model["loading"]))
-    waiting = f"{model['waiting']} waiting" if model["waiting"] else ""
+    is_fine = model["state"] in _AS_ASKED and not model["degraded"]
+    rows = [(" ", row) for row in _generations(model)]
     if not model["serving"]:
-        rows.insert(0, (model["state"], "", waiting, "", "", model["path"] or ""))
-    for at, row in enumerate(rows):
-        yield (mark if at == 0 else " "), ((name if at == 0 else ""), *row)
-        if at == 0 and model["serving"]:
-            yield from _replicas(model["serving"].get("replicas", ()))
+        waiting = f"{model['waiting']} waiting" if model["waiting"] else ""
+        rows.insert(0, (" ", (model["state"], "", waiting, "", "", model["path"] or "")))
+    else:
+        rows[1:1] = _replicas(model["serving"].get("replicas", ()))
+    for at, (mark, (*cells, path)) in enumerate(rows):
+        device = devices.get(f"{name}#{cells[1]}", "")
+        yield ("!" if at == 0 and not is_fine else mark), ((name if at == 0 else ""), *cells, device, path)
     for wrong in (model["trouble"], model["degraded"]):
         yield from (("!", f"  {line}") for line in (wrong or "").splitlines())
 
 
+def _generations(model: dict[str, Any]) -> Iterator[Row]:
+    """What serves first."""
+    if model["serving"]:
+        yield _serving(model)
+    if parked := model.get("parked"):
+        yield _row("stands by", parked)
+    for each in model["draining"]:
+        left_s = each.get("left_s")
+        yield _row("draining" if left_s is None else f"draining, {_span(left_s)} left", each)
+    if loading := model["loading"]:
+        done, total = loading["loaded_bytes"], loading["total_bytes"]
+        share = f" {100 * done // total} % of {mib(total)}" if total else ""
+        yield f"{loading['stage'] or 'starting'}{share}", str(loading["generation"]), "", "", "", loading["path"]
+
+
 def _serving(model: dict[str, Any]) -> Row:
-    generation, state = model["serving"], model["state"]
-    queued = model["waiting"] + generation["waiting"]
-    requests = f"{generation['requests']}" + (f" ({queued} waiting)" if queued else "")
-    path = generation["path"]
-    return state, str(generation["generation"]), requests, _pool(generation), mib(generation["pss_bytes"]), path
+    """A probation tells how long still, and what it counted."""
+    generation, state, probation = model["serving"], model["state"], model.get("probation")
+    if probation:
+        counted = f"{probation['errors']} of {probation['requests']} failed"
+        state = f"{state}, on probation {_span(probation['left_s'])} more ({counted})"
+    return _row(state, generation, model["waiting"] + generation["waiting"])
 
 
-def _replicas(replicas: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Row | str]]:
+def _row(state: str, generation: dict[str, Any], waiting: int = 0) -> Row:
+    requests = f"{generation['requests']}" + (f" ({waiting} waiting)" if waiting else "")
+    number, memory = str(generation["generation"]), mib(generation["pss_bytes"])
+    return state, number, requests, _pool(generation), memory, generation["path"]
+
+
+def _replicas(replicas: Sequence[dict[str, Any]]) -> list[tuple[str, Row]]:
     """A row each, where there are several."""
-    for each in replicas if len(replicas) > 1 else ():
-        requests, memory = str(each["requests"]), mib(each["pss_bytes"])
-        mark = " " if each["state"] == "ready" else "!"
-        yield mark, ("", f"  {each['state']}", "", requests, "", memory, f"{each['replica']} on {each['device']}")
-
-
-def _draining(generation: dict[str, Any]) -> Row:
-    left_s = generation.get("left_s")
-    state = "draining" if left_s is None else f"draining, {_span(left_s)} left"
-    requests, memory = str(generation["requests"]), mib(generation["pss_bytes"])
-    return state, str(generation["generation"]), requests, _pool(generation), memory, generation["path"]
-
-
-def _loading(generation: dict[str, Any]) -> Row:
-    done, total = generation["loaded_bytes"], generation["total_bytes"]
-    share = f" {100 * done // total} % of {mib(total)}" if total else ""
-    stage = generation["stage"] or "starting"
-    return f"{stage}{share}", str(generation["generation"]), "", "", "", generation["path"]
+    return [
+        (
+            " " if each["state"] == "ready" else "!",
+            (
+                f"  {each['state']}",
+                "",
+                str(each["requests"]),
+                "",
+                mib(each["pss_bytes"]),
+                f"{each['replica']} on {each['device']}",
+            ),
+        )
+        for each in (replicas if len(replicas) > 1 else ())
+    ]
 
 
 def _pool(generation: dict[str, Any]) -> str:

@@ -66,6 +66,7 @@ STATUS = {
     "revision": {"desired": "a", "active": "a"},
     "settled": True,
     "models": {},
+    "memory": {},
     "last_receipt": None,
     "hold": None,
     "drift": None,

@@ -38,6 +38,7 @@ STATUS = {
     "state": None,
     "listeners": {"inference": {"address": "127.0.0.1:8000", "tls": None}},
     "keys": [],
+    "memory": {"chat#3": {"device": "cpu:0"}, "chat#4": {"device": "cpu:1"}},
     "devices": {"cpu:0": {"memory_bytes": 16 << 30, "budget_bytes": 14 << 30, "held_bytes": 4 << 30}},
 }
 
@@ -76,6 +77,23 @@ def test_replicas_have_rows_of_their_own_where_there_are_several():
     assert any(line.startswith("  ") and line.endswith("chat#3 on cpu:0") for line in lines)
     assert any(line.startswith("! ") and line.endswith("chat#3/1 on cpu:1") for line in lines)
     assert not any("cpu:0" in line for line in status_lines(with_model(serving={**GENERATION, "replicas": [one]}))[:-1])
+
+
+def test_what_stands_by_and_a_probation_are_told():
+    probation = {"generation": 3, "left_s": 41.5, "requests": 30, "errors": 1, "failed": None}
+    lines = "\n".join(status_lines(with_model(probation=probation, parked={**GENERATION, "generation": 2})))
+    assert "serving, on probation 41 s more (1 of 30 failed)" in lines
+    assert "stands by" in lines
+
+
+def test_where_there_are_several_devices_it_is_said_which():
+    loading = {**GENERATION, "generation": 4, "stage": "loading"}
+    assert "DEVICE  PATH" not in "\n".join(status_lines(with_model(loading=loading)))
+    two = {**with_model(loading=loading), "devices": {**STATUS["devices"], "cpu:1": STATUS["devices"]["cpu:0"]}}
+    lines = [" ".join(line.split()) for line in status_lines(two)]
+    assert any("MEMORY DEVICE PATH" in line for line in lines)
+    assert any(line.endswith("cpu:0 /models/a.gguf") for line in lines)
+    assert any(line.startswith("loading 4 cpu:1") for line in lines)
 
 
 def test_what_is_wrong_stands_under_its_model_whole_and_marked():

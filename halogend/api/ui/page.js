@@ -97,6 +97,12 @@ function generationRow(name, state, generation) {
   );
 }
 
+function servingState(model) {
+  if (!model.probation) return toned(model.state);
+  const { left_s, errors, requests } = model.probation;
+  return element("span", `${model.state}, on probation ${span(left_s)} more (${errors} of ${requests} failed)`, "busy");
+}
+
 function replicaRow(replica) {
   const state = element("span", replica.state, replica.state === "ready" ? "quiet" : "bad");
   const where = element("td", `${replica.replica} on ${replica.device}`, "path");
@@ -105,7 +111,8 @@ function replicaRow(replica) {
 
 function modelRows(name, model) {
   const rows = [];
-  if (model.serving) rows.push([toned(model.state), model.serving]);
+  if (model.serving) rows.push([servingState(model), model.serving]);
+  if (model.parked) rows.push([element("span", "stands by", "quiet"), model.parked]);
   for (const each of model.draining) {
     const left = each.left_s === null || each.left_s === undefined ? "" : `, ${span(each.left_s)} left`;
     rows.push([element("span", `draining${left}`, "quiet"), each]);
