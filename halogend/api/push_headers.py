@@ -30,7 +30,7 @@ def push_of(headers: Headers, data: bytes, file: str) -> Push:
     if kind and kind not in _TYPES:
         text = f"A document is YAML or JSON; the content type `{kind}` is neither. Send application/yaml or JSON."
         raise RequestError("bad_content_type", text, param="Content-Type")
-    return Push(Content.of(data), file, _expects(headers.getlist("if-match")), _origin(headers.getlist(ORIGIN)))
+    return Push(Content.of(data, file), _expects(headers.getlist("if-match")), _origin(headers.getlist(ORIGIN)))
 
 
 def etag(revision: str) -> str:

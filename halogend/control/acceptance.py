@@ -48,7 +48,7 @@ class Source:
 
     def given(self, content: Content) -> Given:
         """As a document that can be judged."""
-        return Given(content, self.file, self.parse)
+        return Given(content, content.file or self.file, self.parse)
 
     async def content(self) -> Content:
         """What it holds now. Raises SourceError, also where it does not answer."""

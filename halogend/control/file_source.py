@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from halogend.config.parse import parse
 from halogend.config.parts import is_unfinished, unpack
 from halogend.control.aside import aside
 from halogend.control.source import Content, Parse, SourceError
 from halogend.control.source_files import Signature, read_content, signature
 from halogend.control.source_watch import Watch
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,20 @@ class FileSource:
 
     async def _run(self, watch: Watch) -> None:
         while True:
-            await aside(watch.keep)
-            is_blind = watch.reason is not None
-            is_told = await self._until_told(self._timing.blind if is_blind else self._timing.poll)
-            self._maybe.clear()
-            if is_told or await self._may_differ(is_blind=is_blind):
-                await self._look()
+            try:
+                await self._turn(watch)
+            except Exception:  # noqa: BLE001  whatever is wrong with one look must not end the watch
+                _log.exception("source_look_failed", source=self.name)
+                await asyncio.sleep(self._timing.poll)
+
+    async def _turn(self, watch: Watch) -> None:
+        """Waits for a sign of a change, and looks."""
+        await aside(watch.keep)
+        is_blind = watch.reason is not None
+        is_told = await self._until_told(self._timing.blind if is_blind else self._timing.poll)
+        self._maybe.clear()
+        if is_told or await self._may_differ(is_blind=is_blind):
+            await self._look()
 
     async def _until_told(self, limit_s: float) -> bool:
         """Waits for an event and then for the end of its burst; False where none came."""

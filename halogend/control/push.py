@@ -13,13 +13,16 @@ LEAST_DIGITS = 12  # as revisions are shown
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """`file` is what problems call it. `expects`: revisions, or `*` for any, of which the document whose
-    targets are set must have one; empty: whatever it is."""
+    """`content` has the name that problems call it by. `expects`: revisions, or `*` for any, of which the
+    document whose targets are set must have one; empty: whatever it is."""
 
     content: Content
-    file: str
     expects: tuple[str, ...] = field(default=())
     origin: Origin | None = None
+
+    @property
+    def file(self) -> str:
+        return self.content.file
 
     @property
     def given(self) -> Given:

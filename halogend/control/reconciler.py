@@ -251,6 +251,7 @@ class Reconciler:
                 ask = replace(ask, is_sources=self.source.pushed(ask.push.content))
             try:
                 given = ask.given or self.source.given(await self._content(ask.seen))
+                ask.receipt.source = given.file
             except SourceError as error:
                 return self._reject(ask.receipt, (self._unreadable(error),))
             while True:

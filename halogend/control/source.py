@@ -21,14 +21,16 @@ READ_LIMIT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the source held when it was read once."""
+    """What the source held when it was read once. `file` is what problems call it, where that is not the
+    source's own name."""
 
     data: bytes
     digest: str
+    file: str = ""
 
     @classmethod
-    def of(cls, data: bytes) -> Content:
-        return cls(data, hashlib.sha256(data).hexdigest())
+    def of(cls, data: bytes, file: str = "") -> Content:
+        return cls(data, hashlib.sha256(data).hexdigest(), file)
 
 
 Parse = Callable[[bytes, str, Mapping[str, str]], ParseResult]
@@ -133,7 +135,12 @@ class PushedSource:
         return True
 
     def view(self) -> dict[str, Any]:
-        return {"kind": "push", "watch": "none", "reason": None}
+        return {
+            "kind": "push",
+            "watch": "none",
+            "reason": None,
+            "pushed": None if self._last is None else self._last.file,
+        }
 
     def start(self) -> None:
         """Nothing begins: documents come by themselves."""

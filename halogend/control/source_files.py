@@ -37,9 +37,17 @@ def read_regular(path: Path, limit_bytes: int) -> bytes:
 
 def read_content(path: Path) -> Content:
     """What the file holds, or the files of the directory. Raises SourceError."""
-    if path.is_dir():
+    if is_directory(path):
         return _read_directory(path)
     return Content.of(_read_file(path))
+
+
+def is_directory(path: Path) -> bool:
+    """False also where that cannot be told: the reading then says why."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def names_in(path: Path) -> tuple[str, ...]:
@@ -52,7 +60,7 @@ def signature(path: Path) -> Signature:
     """What tells cheaply that nothing changed; empty while there is nothing. Two that are equal may still
     hide a change: bytes decide."""
     try:
-        files = [path / name for name in names_in(path)] if path.is_dir() else [path]
+        files = [path / name for name in names_in(path)] if is_directory(path) else [path]
         return tuple(_stated(file) for file in files)
     except OSError:
         return ()

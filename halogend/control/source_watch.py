@@ -20,6 +20,8 @@ import structlog
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
+from halogend.control.source_files import is_directory
+
 _log = structlog.get_logger()
 _RETRY_S = 30.0
 _REMOTE = frozenset(
@@ -79,7 +81,7 @@ class Watch:
         with self._lock:
             if self._is_closed:
                 return
-            folder = self._path if self._path.is_dir() else self._path.parent
+            folder = self._path if is_directory(self._path) else self._path.parent
             before = self.reason
             self.reason = self._kept(folder)
             if self.reason != before:

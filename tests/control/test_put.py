@@ -19,9 +19,8 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104  refused, and never bound
 
 
 def pushed(text, *expects, origin=None):
-    return Push(
-        content(text), "pushed", expects, None if origin is None else Origin(uid=origin[0], generation=origin[1])
-    )
+    made = None if origin is None else Origin(uid=origin[0], generation=origin[1])
+    return Push(Content.of(text.encode(), "pushed"), expects, made)
 
 
 async def put(there, push, force=False):
@@ -87,7 +86,7 @@ async def test_a_body_may_be_json_and_several_files(there, text):
     as_json = json.dumps(yaml.safe_load(text(7)))
     assert (await put(there, pushed(as_json))).outcome == "applied"
     files = pack([Part("a.yaml", text(8).encode()), Part("b.yaml", b"server: {port: x}")])
-    receipt = await put(there, Push(Content.of(files), "conf.d"))
+    receipt = await put(there, Push(Content.of(files, "conf.d")))
     assert {problem.file for problem in receipt.problems} == {"conf.d/b.yaml"}
     assert batch_of(there) == 7
 
@@ -259,6 +258,7 @@ async def test_push_a_reload_takes_the_last_pushed_document_again(push_world):
     await put(there.world, pushed("models: ["))  # what was pushed last is what is wanted, right or wrong
     bad = await reached(there.world.reconciler.reload("api", "x"))
     assert (bad.outcome, batch_of(there.world)) == ("rejected", 7)
+    assert (again.source, bad.source, {problem.file for problem in bad.problems}) == ("pushed", "pushed", {"pushed"})
 
 
 async def test_push_before_the_first_push_a_reload_reads_the_file_again(push_world):
@@ -266,7 +266,8 @@ async def test_push_before_the_first_push_a_reload_reads_the_file_again(push_wor
     (tried,) = await there.world.steering.start(resume=False)
     assert [str(problem.code) for problem in tried.problems] == ["HRT-1017"]
     there.first = document(there.world.model("a"))
-    assert (await reached(there.world.reconciler.reload("api", "x"))).outcome == "applied"
+    again = await reached(there.world.reconciler.reload("api", "x"))
+    assert (again.outcome, again.source) == ("applied", "/etc/config.yaml")
 
 
 async def test_push_what_a_hold_put_off_is_applied_when_it_ends(push_world):

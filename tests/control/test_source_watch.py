@@ -287,3 +287,30 @@ async def test_a_look_without_a_sign_reads_nothing(tmp_path):
             async with asyncio.timeout(0.3):
                 await asyncio.Event().wait()
     assert len(reads) <= 1
+
+
+async def test_a_path_that_cannot_be_looked_at_ends_no_watch(tmp_path):
+    """A name that is too long makes even the question whether it is a folder fail."""
+    async with watching(tmp_path / ("x" * 300), LOOKS) as (source, offered):
+        await nothing_more(offered)
+        source.path = tmp_path / "config.yaml"
+        source.path.write_text("new")
+        assert (await next_of(offered)).data == b"new"
+
+
+async def test_a_fault_of_one_look_does_not_end_the_watch(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("old")
+    async with watching(path, LOOKS) as (source, offered):
+        read, faults = source.read, [ValueError("a bug"), ValueError("another")]
+
+        def faulty():
+            if faults:
+                raise faults.pop()
+            return read()
+
+        source.read = faulty
+        with capture_logs() as logs:
+            path.write_text("new")
+            assert (await next_of(offered)).data == b"new"
+    assert [each["event"] for each in logs] == ["source_look_failed"] * 2
