@@ -189,6 +189,8 @@ def test_engine(started, number):
     assert (started.pid(), started.show("NRestarts")["NRestarts"]) == (daemon, "0")
     assert started.state() == "active/running"
     assert "engine_died" in journal()
+    reason = "is stopped by a signal" if number == signal.SIGSTOP else "was ended by SIGKILL"
+    assert reason in journal()
     assert not alive(old["engine"])
     assert started.stop().returncode == 0
     assert started.show("Result")["Result"] == "success"
