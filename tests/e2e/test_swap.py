@@ -248,7 +248,24 @@ def test_the_listener_moves_and_a_busy_port_changes_nothing(pair):
         assert receipt["problems"][0]["line"]
         assert completion(f"http://127.0.0.1:{second}").status_code == 200
         assert busy.get(f"http://127.0.0.1:{second}/readyz").status_code == 200
+        for host, others in (("0.0.0.0", [200]), ("127.0.0.1", [])):  # noqa: S104  every address is what is asked for
+            model = {"name": "chat", "model": f"{pair}/a.gguf", "precision": "fp32"}
+            text = document(second, model, server={"host": host, "auth": "none"})
+            (pair / "next.yaml").write_text(text)
+            assert daemon.command("plan", str(pair / "next.yaml"))[0] == 2
+            daemon.write(text)
+            assert daemon.reload()[1]["outcome"] in ("applied", "unchanged")
+            assert busy.get(f"http://127.0.0.1:{second}/readyz").status_code == 200
+            assert statuses(f"http://127.0.0.2:{second}/readyz") == others
         assert daemon.stop() == 0
+
+
+def statuses(url):
+    """The status, if there is an answer."""
+    try:
+        return [httpx.get(url).status_code]
+    except httpx.ConnectError:
+        return []
 
 
 def test_an_admin_socket_that_was_removed_comes_back(pair):
