@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
+_log = structlog.get_logger()
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _STATE, _MAJOR_FAULTS, _USER, _SYSTEM = 0, 9, 11, 12  # columns of `stat` behind the name in brackets
 _WORKS_SHARE = 0.2  # of one core
@@ -86,22 +89,30 @@ def compare(before: ProcFacts | None, after: ProcFacts | None, over_s: float) ->
 
 
 class Looks:
-    """The last ten seconds of those processes that are under suspicion. Single writer: a replica's watch."""
+    """The last ten seconds of those processes that are under suspicion; what comes of it is told in the log, once.
+    Single writer: the watch of a replica, whose model is `name`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, name: str) -> None:
         self._root = root
+        self._name = name
         self._looks: dict[str, deque[tuple[float, ProcFacts | None]]] = {}
+        self._told: dict[str, Doing] = {}
 
     def take(self, suspects: Iterable[str], pids: Mapping[str, int], now: float) -> dict[str, Doing]:
         """Looks at these once more; what each does, where there are two looks to compare."""
         self._looks = {role: self._looks.get(role, deque(maxlen=_LOOKS)) for role in suspects if role in pids}
         for role, looks in self._looks.items():
             looks.append((now, read_facts(pids[role], self._root)))
-        return {
+        found = {
             role: compare(looks[0][1], looks[-1][1], now - looks[0][0])
             for role, looks in self._looks.items()
             if now - looks[0][0] >= _LEAST_S
         }
+        for role, doing in found.items():
+            if self._told.get(role) is not doing:
+                _log.warning("worker_suspected", model=self._name, role=role, pid=pids[role], doing=str(doing))
+        self._told = found
+        return found
 
 
 def _columns(path: Path) -> list[str]:

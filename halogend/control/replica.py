@@ -127,7 +127,7 @@ class Replica:
         self._workers: dict[str, Worker] = {}
         self._unconfirmed: dict[int, Callable[[Replica], None]] = {}
         self._startup = Startup(spec.model)
-        self._looks = Looks(host.root)
+        self._looks = Looks(host.root, spec.model)
         self._watcher: asyncio.Task[None] | None = None
         self._exits: list[asyncio.Task[None]] = []
 

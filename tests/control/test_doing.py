@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from structlog.testing import capture_logs
 from support.fake_proc import FakeProc
 
 from halogend.control.doing import Doing, Looks, compare, read_facts
@@ -72,13 +73,15 @@ def test_a_machine_short_of_memory_is_told_where_it_can_be_read(proc, full, doin
 
 
 def test_looks_go_back_ten_seconds_and_are_forgotten_with_the_suspicion(proc):
-    looks, pids = Looks(proc.root), {"engine": PID, "text": PID + 100}
+    looks, pids = Looks(proc.root, "chat"), {"engine": PID, "text": PID + 100}
     proc.process(PID, states="R", cpu_s=0.0)
     assert looks.take(["engine"], pids, 0.0) == {}
-    for second in range(1, 31):
-        proc.process(PID, states="R", cpu_s=min(float(second), 10.0))
-        found = looks.take(["engine"], pids, float(second))
-        assert found == {"engine": Doing.WORKS if second < 19 else Doing.STARVES}, second
+    with capture_logs() as logs:
+        for second in range(1, 31):
+            proc.process(PID, states="R", cpu_s=min(float(second), 10.0))
+            found = looks.take(["engine"], pids, float(second))
+            assert found == {"engine": Doing.WORKS if second < 19 else Doing.STARVES}, second
+    assert [each["doing"] for each in logs] == ["takes processor time", "gets no processor"]
     assert looks.take([], pids, 31.0) == {}
     assert looks.take(["engine"], pids, 32.0) == {}
     assert looks.take(["engine", "text"], pids, 33.0) == {"engine": Doing.STARVES}
