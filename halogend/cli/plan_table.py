@@ -75,7 +75,7 @@ def _details(model: dict[str, Any]) -> Iterator[str]:
 def _way(model: dict[str, Any]) -> Iterator[str]:
     where = _LANDINGS.get(model["landing"], "").format(model["device"])
     if model["strategy"] == "overlap" and where:
-        yield f"overlap on {where}: the old one serves on until the new one is loaded there"
+        yield f"overlap on {where}: the old one serves until it is loaded"
     elif model["strategy"] == "overlap":
         yield "overlap: the new one is loaded beside the old one, which serves on until then"
     elif model["strategy"] == "replace":
@@ -83,7 +83,8 @@ def _way(model: dict[str, Any]) -> Iterator[str]:
     elif model["strategy"] == "take_back":
         yield "taken back: what drains is this very generation; it serves again at once, and nothing is loaded"
     elif model["strategy"] == "shrink":
-        yield "shrink: the old one gives memory of its pool, and serves on until the new one is loaded beside it"
+        first = "the old pool gives memory back" if model["shrink"] else "there is room without that"
+        yield f"shrink: {first}; then the new one loads beside it"
     elif where:
         yield f"on {where}"
     if model["shrink"]:

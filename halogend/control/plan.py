@@ -158,9 +158,9 @@ def _plain(value: Any) -> Any:
     return value.model_dump() if hasattr(value, "model_dump") else value
 
 
-def does_not_fit(target: Target, taken: int, tried: Sequence[str] = ()) -> Problem:
-    """With the numbers and the levers: `taken` bytes are held when its load's turn comes; `tried` are the ways
-    that were looked at beside."""
+def does_not_fit(target: Target, taken: int, tried: Sequence[str], levers: str) -> Problem:
+    """With the numbers: `taken` bytes are held when its load's turn comes; `tried` are the ways that were looked
+    at beside."""
     holding = target.holding
     message = (
         f"{target.name} does not fit on {holding.device} beside what runs there: it needs {mib(target.needs_bytes)} "
@@ -169,8 +169,7 @@ def does_not_fit(target: Target, taken: int, tried: Sequence[str] = ()) -> Probl
     )
     if tried:
         message += f"; nor {', nor '.join(tried)}"
-    hint = "lower kv_cache_ratio or max_model_len, remove a model, or set reload.strategy: replace"
-    return Problem(Code.OVERLAP_DOES_NOT_FIT, message, hint, path=target.name)
+    return Problem(Code.OVERLAP_DOES_NOT_FIT, message, levers, path=target.name)
 
 
 def mib(count: int) -> str:

@@ -123,7 +123,7 @@ def _model(plan: ModelPlan, bytes_: Forecast, drain: Drain | None) -> dict[str, 
         "strategy": _strategy(plan),
         "device": None if plan.target is None else plan.target.device,
         "landing": None if plan.target is None else plan.target.landing,
-        "steps": _steps(plan),
+        "steps": _steps(plan, shrinks=plan.model in bytes_.shrinks),
         "shrink": _shrink(bytes_.shrinks.get(plan.model)),
         "changes": list(plan.changes),
         "load": None if plan.load is None else plan.load.view(),
@@ -151,7 +151,7 @@ def _strategy(plan: ModelPlan) -> str | None:
     return plan.target.way
 
 
-def _steps(plan: ModelPlan) -> list[str]:
+def _steps(plan: ModelPlan, *, shrinks: bool) -> list[str]:
     """In order, as the receipt will have them."""
     if plan.action is ModelAction.REMOVE:
         return ["drain", "reclaim"]
@@ -167,7 +167,7 @@ def _steps(plan: ModelPlan) -> list[str]:
         return ["load", "switch"]
     if plan.action is not ModelAction.REPLACE or plan.target is None:
         return []
-    return list(_STEPS[plan.target.way])
+    return [step for step in _STEPS[plan.target.way] if shrinks or step != "shrink"]
 
 
 def _shrink(sizes: tuple[int, int] | None) -> dict[str, int] | None:

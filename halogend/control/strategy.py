@@ -49,7 +49,7 @@ def decide(
     while bytes_.misfits:
         moved = [name for name in bytes_.misfits if _next(now, name, chosen, open_ways)]
         if not moved:
-            return _refused(now, first, documents, {name: _tried(wanted[name], now) for name in open_ways})
+            return _refused(now, first, documents, wanted)
         bytes_ = forecast(now.held, now.present, chosen)
     return _plan(now, chosen, documents), bytes_
 
@@ -117,13 +117,25 @@ def _tried(target: Target, now: Now) -> list[str]:
     return tried
 
 
+def _levers(target: Target, *, has_old: bool) -> str:
+    """What would make room."""
+    lower = f"lower kv_cache_ratio or max_model_len, or remove a model from {target.device}"
+    if not has_old:
+        return f"{lower}, or take another device"
+    stated = target.config.reload.strategy
+    others = {"overlap": "shrink or replace", "replace": "", "shrink": "replace", "auto": "replace"}[stated]
+    spare = "" if any(each.landing is Landing.SPARE for each in target.elsewhere) else ", or keep a device spare"
+    return f"{lower}{spare}" + (f", or set reload.strategy: {others}" if others else "")
+
+
 def _refused(
-    now: Now, first: Mapping[str, Target], documents: tuple[Document | None, Document], tried: Mapping[str, list[str]]
+    now: Now, first: Mapping[str, Target], documents: tuple[Document | None, Document], wanted: Mapping[str, Target]
 ) -> tuple[Plan, Forecast]:
     """The bytes show what the first way would have taken."""
     bytes_ = forecast(now.held, now.present, first)
     problems: tuple[Problem, ...] = tuple(
-        does_not_fit(first[name], taken, tried.get(name, ())) for name, taken in bytes_.misfits.items()
+        does_not_fit(first[name], taken, _tried(wanted[name], now), _levers(wanted[name], has_old=_has_old(now, name)))
+        for name, taken in bytes_.misfits.items()
     )
     return replace(_plan(now, first, documents), problems=problems), bytes_
 
