@@ -3,12 +3,14 @@
 What the new address covers changes hands together with its queue. What is wider or narrower is bound beside
 it: the kernel lets two sockets listen on one port if one user owns both and both carry SO_REUSEPORT, so ours
 carry it for the length of one call. The same permission would hide a busy port, so strangers are looked for
-in the kernel's table of sockets afterwards. Owns that permission and that look; must never close a socket.
+in the kernel's table of sockets afterwards. Owns that permission and that look, and the last moment of an
+address that is left; must never close a socket.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import ipaddress
 import os
@@ -21,6 +23,8 @@ from typing import Any
 ANY_HOSTS = frozenset({"0.0.0.0", "::"})  # noqa: S104  the addresses that stand for all others
 _TABLES = {socket.AF_INET: "tcp", socket.AF_INET6: "tcp6"}
 _LISTENS = "0A"
+_ATTACH_FILTER = 26  # SO_ATTACH_FILTER
+_DROP = (0x06, 0, 0, 0)  # BPF_RET | BPF_K: keep 0 bytes of the packet
 # Addresses that no machine has (RFC 5737, RFC 3849), and the options that let one be bound all the same.
 _NOWHERE: dict[int, tuple[str, int, int]] = {
     socket.AF_INET: ("192.0.2.1", socket.IPPROTO_IP, 15),  # IP_FREEBIND
@@ -71,6 +75,16 @@ def strangers(sock: socket.socket, ours: Iterable[socket.socket], proc: Path) ->
         for there, number in _listening(proc / "net" / _TABLES[sock.family], port)
         if number not in known and (there == host or {there, host} & ANY_HOSTS)
     ]
+
+
+def deafen(sock: socket.socket) -> None:
+    """A TCP socket that listens hears nothing more: no connection can join its queue between the last look and its
+    end, where it would be reset. A peer's kernel asks again a second later, and is refused. Source: socket(7)."""
+    if sock.family == socket.AF_UNIX:
+        return
+    program = ctypes.create_string_buffer(struct.pack("HBBI", *_DROP))
+    with contextlib.suppress(OSError):  # then that moment stays
+        sock.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(program)))
 
 
 def inode(sock: socket.socket) -> int:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 
 from halogend.api.addresses import BACKLOG, Address, Found, ListenError, TcpAddress, UnixAddress, bind, find, listen
-from halogend.api.beside import inode
+from halogend.api.beside import deafen, inode
 from halogend.api.connection import Connection, ConnectionLimits, Connections
 from halogend.config.codes import Code
 
@@ -180,7 +180,7 @@ class Listener:
             connection.shutdown()
 
     def _let_go(self, doors: Doors, leaving: list[socket.socket], heirs: frozenset[int]) -> None:
-        """A turn after the doors were paused. Between the last look into a queue and its end lies one call."""
+        """A turn after the doors were paused."""
         for sock in leaving:
             if doors.servers and not self._is_lent and inode(sock) not in heirs:
                 self._let_in_rest(sock, doors.context)
@@ -191,6 +191,7 @@ class Listener:
 
     def _let_in_rest(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
+        deafen(sock)
         with contextlib.suppress(OSError):  # the queue is empty, or descriptors are out
             while True:
                 connection, _ = sock.accept()

@@ -24,6 +24,7 @@ from halogend.obs.metrics import Metrics
 
 ANY = "0.0.0.0"  # noqa: S104  the address that stands for all others is what is tested
 LOOPBACK = "127.0.0.1"
+GONE = "ConnectionRefusedError"
 
 
 def free_port() -> int:
@@ -77,6 +78,8 @@ class Callers:
     def _call(self) -> None:
         while not self._ends.is_set():
             self.statuses.append(ask(*self._where))
+            if self.statuses[-1] == GONE:
+                self._ends.wait(0.002)
 
 
 class House:
@@ -125,7 +128,6 @@ def can_share(host: str, port: int) -> bool:
         return False
 
 
-GONE = "ConnectionRefusedError"
 MOVES = {
     (LOOPBACK, ANY): {LOOPBACK: 200, "127.0.0.2": 200, "::1": GONE},
     (ANY, LOOPBACK): {LOOPBACK: 200, "127.0.0.2": GONE},
@@ -164,6 +166,20 @@ async def test_a_thousand_of_a_thousand_are_answered_while_the_host_is_changed(h
         await callers.until(1_050)
     assert len(callers.statuses) >= 1_000
     assert set(callers.statuses) == {200}
+
+
+async def test_a_port_that_is_left_refuses_and_resets_nobody(house: House) -> None:
+    """Whoever is let in is answered, at the very moment of the change too; whoever is not may ask again safely."""
+    ports = [house.port, free_port()]
+    await house.move(LOOPBACK)
+    async with Callers(LOOPBACK, ports[0]) as first, Callers(LOOPBACK, ports[1]) as second:
+        for number in range(60):
+            there = (second, first)[number % 2]
+            answered = len(there.statuses)
+            assert await house.move(LOOPBACK, port=ports[(number + 1) % 2]) is None
+            await there.until(answered + 4)
+    for callers in (first, second):
+        assert set(callers.statuses) == {200, GONE}
 
 
 async def test_l4_a_busy_port_is_refused_and_the_old_one_answers_a_thousand_of_a_thousand(house: House) -> None:
