@@ -22,7 +22,8 @@ class FakeProc:
         system = int(cpu_s * _TICKS) - user
         for number, state in enumerate(states):
             thread = home / "task" / str(pid + number)
-            thread.mkdir(parents=True, exist_ok=True)
+            if not thread.exists():
+                thread.mkdir(parents=True)
             text = _STAT.format(pid=pid, state=state, faults=major_faults, user=user, system=system)
             (thread / "stat").write_text(text)
             if number == 0:
