@@ -262,9 +262,9 @@ class Code(enum.StrEnum):
         "Check the disk or network file system the model lies on, or raise `load.progress_timeout_s`.")
     OVERLAP_DOES_NOT_FIT = ("HRT-1004", "old and new model do not fit in memory together",
         ("A swap without a gap needs weights, working memory and the smallest KV pool of the new model beside the "
-         "old one, and the device has no room for that."),
-        ("Lower `kv_cache_ratio`, free memory, take a smaller model, or allow a gap with `reload: {strategy: "
-         "replace}`."))
+         "old one. The device has no room for that, no spare or idle one has, and the old pool cannot give enough."),
+        ("Lower `kv_cache_ratio`, free memory, take a smaller model, keep a device spare, or allow a gap with "
+         "`reload: {strategy: replace}`."))
     TEMPLATE_DOES_NOT_FINISH = ("HRT-1005", "the chat template does not finish",
         "Rendering the template took more time or output than allowed; it loops, or grows without end.",
         "Mend the template's loops, or remove `chat_template` to take the model's own.")

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from support.played.world import document, reached, until
+from support.played.world import GIB, document, reached, until
 
 from halogend.control.receipts import Milestone
 
@@ -47,3 +47,25 @@ async def test_what_is_still_there_of_the_whole_host_is_counted_in_its_parts(ser
     slow.release("finish")
     assert (await reached(receipt)).outcome == "applied"
     assert there.house.ledger.holding("b#1").kv_bytes == alone
+
+
+async def test_threads_are_those_of_the_device(world):
+    there = await world()
+    await there.apply(there.model("a"), there.model("b", device="cpu:1"), devices=TWO)
+    assert {call.model: call.detail["threads"] for call in there.stage.at("load", "engine")} == {"a": 1, "b": 1}
+    three = [{"id": "cpu:0", "cores": "0"}, {"id": "cpu:1", "cores": "1"}, {"id": "cpu:2", "spare": True}]
+    again = await there.apply(there.model("a"), there.model("b", device="cpu:1"), devices=three)
+    assert {record.action for record in again.models.values()} == {"update"}  # a has less memory, and b
+
+
+async def test_memory_of_a_device_is_live(world):
+    there = await world(4 * GIB)
+    sized = {"kv_cache_ratio": 0.9, "kv_cache_bytes": None, "max_batch": 4096}
+    fields = {key: value for key, value in {**there.model("a"), **sized}.items() if value is not None}
+    rest = {"id": "cpu:1", "cores": "1"}
+    await there.apply(fields, devices=[{"id": "cpu:0", "cores": "0", "memory": "900MiB"}, rest])
+    before = there.unit("a").serving.engine_limits.pool_bytes
+    receipt = await there.apply(fields, devices=[{"id": "cpu:0", "cores": "0", "memory": "860MiB"}, rest])
+    assert (receipt.outcome, receipt.models["a"].action, there.stage.loads()) == ("applied", "update", 1)
+    assert there.unit("a").serving.engine_limits.pool_bytes == before - int((40 << 20) * 0.9)
+    assert [each["field"] for each in receipt.server_changes] == ["devices[cpu:0].memory"]

@@ -110,6 +110,22 @@ def test_a_spare_that_is_taken_away_sends_its_model_home():
     assert {"field": "placed on", "old": "cpu:1", "new": "cpu:0", "class": "generation"} in plan.changes
 
 
+def test_a_device_becomes_spare_or_another_size_live():
+    """Whoever is on it stays, and with `auto` the next generation goes elsewhere."""
+    there = There("20GiB", document(chat("old"), devices=HALVES.format("")))
+    kept = HALVES.format("").replace("reserve: 1MiB}", "reserve: 1MiB, spare: true}", 1)
+    plan = there.decide(document(chat("old"), devices=kept))[0]
+    (model,) = plan.models
+    assert (model.action, model.target.device, model.target.landing) == ("keep", "cpu:0", Landing.SPARE)
+    assert [(each["field"], each["class"]) for each in plan.server_changes] == [("devices[cpu:0].spare", "live")]
+    assert there.target(document(chat("new"), devices=kept)).device == "cpu:1"
+    smaller = HALVES.format("").replace("reserve: 1MiB", "reserve: 4GiB", 1)
+    (model,) = there.decide(document(chat("old"), devices=smaller))[0].models
+    assert model.action == "update"
+    assert {each["class"] for each in model.changes} == {"live"}
+    assert model.target.budget_bytes == 6 << 30
+
+
 @pytest.mark.parametrize(
     ("stated", "way"), [("overlap", None), ("shrink", Way.SHRINK), ("auto", Way.SHRINK), ("replace", Way.REPLACE)]
 )
