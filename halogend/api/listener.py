@@ -87,6 +87,11 @@ class Listener:
         return self._address
 
     @property
+    def is_accepting(self) -> bool:
+        """From `serve` to `stop_accepting`."""
+        return bool(self._sockets and self._doors.servers)
+
+    @property
     def open_connections(self) -> int:
         return len(self._connections.connections)
 

@@ -162,10 +162,9 @@ class Listeners:
         wish, self._wish = self._wish, None
         heirs = inodes(self._sockets(self._serving.listeners))
         for listener in [] if wish is None else wish.bound.values():
-            if listener.open_connections:
+            if listener.is_accepting:
                 self._leave(listener, heirs)
             else:
-                listener.stop_accepting(heirs)
                 await listener.close(0)
 
     async def _serve(self, wish: _Wish) -> Problem | None:

@@ -256,6 +256,31 @@ async def test_l3_a_move_that_fails_at_the_last_leaves_the_old_address(
     assert await house.move(new) is None
 
 
+async def test_l3_an_exchange_of_which_half_fails_cuts_nobody(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that could be served for a moment has let callers in: they are answered, and the old two go on."""
+    admin, accept = free_port(), Listener._accept
+    await house.move(LOOPBACK, admin=f"{LOOPBACK}:{admin}")
+    before, calls = house.listeners.view(), []
+
+    async def refuse_every_second(self: Listener, *given: Any) -> asyncio.Server:
+        calls.append(1)
+        if len(calls) % 2 == 0:
+            raise OSError(24, "Too many open files")
+        made = await accept(self, *given)
+        await asyncio.sleep(0.01)  # for callers to come in
+        return made
+
+    monkeypatch.setattr(Listener, "_accept", refuse_every_second)
+    async with Callers(LOOPBACK, house.port, 2) as ours, Callers(LOOPBACK, admin, 2) as others:
+        for _ in range(10):
+            await ours.until(len(ours.statuses) + 10)
+            assert await house.move(LOOPBACK, port=admin, admin=f"{LOOPBACK}:{house.port}") == Code.LISTENER_ADDRESS
+        await others.until(len(others.statuses) + 10)
+    assert set(ours.statuses + others.statuses) == {200, 401}
+    assert house.listeners.view() == before
+    assert await house.asked(LOOPBACK) == [200]
+
+
 async def test_what_waits_in_the_queue_of_an_address_that_is_left_is_answered(house: House) -> None:
     """It was let in by the kernel before the change, and nobody looked for it yet."""
     await house.move(ANY)
