@@ -3,8 +3,9 @@
 import pytest
 from torture.document import Checkpoint, Wish
 from torture.evidence import Evidence, Serving
+from torture.messages import Asked, End
 from torture.mount import Mount
-from torture.session import dealt
+from torture.session import capacity_of, dealt
 from torture.watch import servings_of
 
 from halogend.config.parse import parse
@@ -22,6 +23,16 @@ def test_every_act_is_done_and_no_slot_is_idle(acts, slots):
     assert max(counts) - min(counts) <= 1
 
 
+def test_capacity_counts_answers_under_way_in_part():
+    def asked(*tokens_at, end=End.ANSWERED):
+        times = {"sent_at": 0, "tokens_at": tokens_at, "ended_at": 9}
+        return Asked(prompt=0, end=end, code="", moved=0, digest="", **times)
+
+    assert capacity_of([asked(1, 2, 3, 4), asked(3, 4, 5, 6)], 0, 4) == pytest.approx(1.5 / 4)
+    assert capacity_of([asked(end=End.FAILED)], 0, 4) == 0
+    assert capacity_of([], 0, 4) == 0
+
+
 def test_a_mount_is_swapped_as_kubelet_does(tmp_path):
     """R1: three levels, the old folder gone, dot names only."""
     mount = Mount(tmp_path / "mount", "one")
@@ -37,7 +48,7 @@ def test_a_mount_is_swapped_as_kubelet_does(tmp_path):
 
 
 def test_a_turn_of_policy_changes_the_document_and_no_generation(tmp_path):
-    wish = Wish(Checkpoint(tmp_path / "a.gguf", "tiny", "fp32"), 20_000)
+    wish = Wish(Checkpoint(tmp_path / "a.gguf", "tiny", "fp32", "2MiB"), 20_000)
     documents = [
         parse(Wish(wish.checkpoint, wish.port, policy).text().encode(), "x", {}).document for policy in range(12)
     ]
@@ -48,7 +59,7 @@ def test_a_turn_of_policy_changes_the_document_and_no_generation(tmp_path):
 
 
 def test_servings_follow_the_switches_of_known_generations(tmp_path):
-    tiny, real = Checkpoint(tmp_path / "a", "tiny", "fp32"), Checkpoint(tmp_path / "b", "real", "auto")
+    tiny, real = Checkpoint(tmp_path / "a", "tiny", "fp32", "2MiB"), Checkpoint(tmp_path / "b", "real", "auto", "24MiB")
 
     def switch(at, generation):
         steps = [{"name": "load", "began_at": at - 1}, {"name": "switch", "began_at": at, "generation": generation}]

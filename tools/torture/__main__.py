@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -31,7 +32,7 @@ def main() -> int:
             say=lambda text: print(text, file=sys.stderr, flush=True),
         )
         try:
-            evidence = asyncio.run(torture(options))
+            evidence = asyncio.run(_interruptible(options))
         finally:
             if args.log:
                 args.log.write_bytes((options.folder / "daemon.log").read_bytes())
@@ -41,6 +42,13 @@ def main() -> int:
     if args.json:
         args.json.write_text(json.dumps(_view(lines, evidence, is_failed=is_failed), indent=1) + "\n")
     return int(is_failed)
+
+
+async def _interruptible(options: Options) -> Evidence:
+    """SIGTERM ends it as Ctrl-C does: with the daemon's end."""
+    run = asyncio.ensure_future(torture(options))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, run.cancel)
+    return await run
 
 
 def _arguments() -> argparse.Namespace:

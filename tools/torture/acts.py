@@ -54,13 +54,13 @@ class Acts:
 
     async def swap(self, checkpoint: Checkpoint) -> None:
         """A new generation, until the old one's memory is back."""
-        stage = self._stage
+        stage, was = self._stage, self._stage.wish.checkpoint
         before = (await stage.model())["serving"]["generation"]
-        wanted = replace(stage.wish, checkpoint=checkpoint)
-        plan = await stage.plan(wanted.text())
+        plan = await stage.plan(replace(stage.wish, checkpoint=checkpoint).text())
         self._memory.begin()
         receipt = await stage.receipt(await stage.edit(checkpoint=checkpoint), "serving")
         if receipt["outcome"] not in _GOOD:
+            await stage.edit(checkpoint=was)
             raise Fault(f"{receipt['id']} is {receipt['outcome']}: {_reasons(receipt)}")
         await stage.until_settled(f"a swap to {checkpoint.path.name}", before)
         change = f"{before} -> {checkpoint.path.name}"

@@ -13,11 +13,12 @@ from torture.prompts import MODEL
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`kind` names those that are as fast as each other."""
+    """`kind` names those that are as fast as each other, `kv` is a pool that the load fills."""
 
     path: Path
     kind: str
     precision: str
+    kv: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Wish:
             "name": MODEL,
             "model": str(self.checkpoint.path),
             "precision": self.checkpoint.precision,
-            "kv_cache_bytes": "32MiB",
+            "kv_cache_bytes": self.checkpoint.kv,
+            "max_model_len": 256,
             "aliases": [f"policy-{policy % 3}"],
             "max_batch": 24 + policy // 4 % 4,
             "max_queue": 8192,

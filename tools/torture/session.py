@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from torture.daemon import Daemon
 from torture.document import Checkpoint, Wish
 from torture.evidence import Count, Evidence, Goal
 from torture.load import LoadProcess
-from torture.messages import Closed, Open, Ports
+from torture.messages import Asked, Closed, End, Open, Ports
 from torture.models import TINY
 from torture.mount import Mount
 from torture.processes import descendants, is_alive
@@ -69,8 +69,8 @@ async def torture(options: Options) -> Evidence:
     """A run that breaks off is a fault among the others."""
     cores, evidence = Cores.present(), Evidence()
     evidence.machine = {"daemon_cores": sorted(cores.daemon), "load_cores": sorted(cores.load)}
-    tiny = [Checkpoint(path, "tiny", "fp32") for path in await asyncio.to_thread(_write_tiny, options.folder)]
-    real = [Checkpoint(path, path.name.partition(".")[0], "auto") for path in options.real]
+    tiny = [Checkpoint(path, "tiny", "fp32", "2MiB") for path in await asyncio.to_thread(_write_tiny, options.folder)]
+    real = [Checkpoint(path, path.name.partition(".")[0], "auto", "24MiB") for path in options.real]
     ports = _free_ports(2)
     wish = Wish(tiny[0], ports[0])
     mount = Mount(options.folder / "mount", wish.text())
@@ -156,6 +156,8 @@ class _Run:
         swaps were made."""
         stage, kind, made = self._stage, pair[0].kind, 0
         rates = {each.kind: await self._meet(each) for each in pair}
+        if not all(rates.values()):
+            return made
         capacity = min(rates.values())
         stage.evidence.rates |= {name: (rate, SHARE * capacity) for name, rate in rates.items()}
         self._options.say(f"{kind}: capacity {capacity:.1f} requests/s, load {SHARE * capacity:.1f}")
@@ -173,17 +175,18 @@ class _Run:
         return made
 
     async def _meet(self, checkpoint: Checkpoint) -> float:
-        """Serves it, without load, learns its answers, and measures requests a second."""
+        """Serves it, without load, learns its answers, and measures requests a second; 0 where it does not serve."""
         stage = self._stage
         if stage.wish.checkpoint != checkpoint:
-            await self._acts.do("swaps at rest", partial(self._acts.swap, checkpoint))
+            if not await self._acts.do("swaps at rest", partial(self._acts.swap, checkpoint)):
+                return 0.0
             await self._learn()
         began_at, before = stage.clock.now(), len(stage.load.asked)
         stage.load.order(Closed(clients=CLIENTS))
         await asyncio.sleep(self._measure_s)
-        answered, took_s = len(stage.load.asked) - before, stage.clock.now() - began_at
+        ended_at = stage.clock.now()
         await stage.load.rest()
-        return max(answered, 1) / took_s
+        return capacity_of(stage.load.asked[before:], began_at, ended_at)
 
     async def _learn(self) -> None:
         """Each prompt's answer, asked alone."""
@@ -239,6 +242,13 @@ class _Run:
             if is_flat or stage.clock.now() > deadline:
                 return after
             await asyncio.sleep(LOOK_S)
+
+
+def capacity_of(asked: Sequence[Asked], began_at: float, ended_at: float) -> float:
+    """Answers a second, by the text that came in this time: answers that were under way count in part."""
+    whole = [len(each.tokens_at) for each in asked if each.end is End.ANSWERED]
+    seen = sum(began_at <= at <= ended_at for each in asked for at in each.tokens_at)
+    return seen * len(whole) / (max(1, sum(whole)) * (ended_at - began_at))
 
 
 def dealt(deck: list[Act], slots: int) -> list[list[Act]]:

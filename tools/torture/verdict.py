@@ -181,7 +181,7 @@ def _gap(checkpoint: str, window: str, gaps: Gaps) -> Line:
     was, now = ([percentile(values, share) for share in (0.5, 0.99)] for values in (quiet, there))
     median, p99 = (after / max(before, 1e-6) for before, after in zip(was, now, strict=True))
     text = f"median {now[0] * 1e3:.1f} ms ({median:.2f} x quiet), p99 {now[1] * 1e3:.1f} ms ({p99:.2f} x)"
-    figures = {"median_s": now[0], "p99_s": now[1], "quiet_median_s": was[0], "quiet_p99_s": was[1]}
+    figures = {"median_s": now[0], "p99_s": now[1], "quiet_median_s": was[0], "quiet_p99_s": was[1], "gaps": len(there)}
     return Line(name, TIMING, median <= MEDIAN_RATIO and p99 <= P99_RATIO, text, figures)
 
 
