@@ -10,10 +10,9 @@ from torture.verdict import CORRECTNESS, MEMORY, TIMING, failed, verdict
 MIB = 1 << 20
 
 
-def asked(end=End.ANSWERED, code="", digest="good", tokens_at=(1.0, 2.0), **more):
-    return Asked(
-        prompt=0, sent_at=0, tokens_at=tokens_at, ended_at=2, end=end, code=code, moved=0, digest=digest, **more
-    )
+def asked(end=End.ANSWERED, code="", digest="good", tokens_at=(1.0, 2.0), opening=""):
+    times = {"sent_at": 0, "tokens_at": tokens_at, "ended_at": 2}
+    return Asked(prompt=0, end=end, code=code, moved=0, digest=digest, opening=opening, **times)
 
 
 def receipt(*steps, outcome="applied"):
@@ -85,6 +84,12 @@ def test_streams_of_an_engine_that_was_killed_are_apart():
     assert complaints(replace(evidence, asked=[asked(), asked(End.CUT, "draining")])) == ["streams cut"]
 
 
+def test_where_arithmetic_does_not_fix_every_token_the_opening_counts():
+    evidence = sound(asked=[asked(digest="other", opening="It was")], openings={0: {"It was"}})
+    assert complaints(evidence) == []
+    assert complaints(replace(evidence, openings={0: {"It is"}})) == ["answers"]
+
+
 def streams(gap_s, count, began_at):
     return [asked(tokens_at=tuple(began_at + gap_s * index for index in range(count)))]
 
@@ -92,7 +97,7 @@ def streams(gap_s, count, began_at):
 def test_slow_windows_are_said_and_judged_only_when_asked():
     windows = [Window("load", 1000, 2000)]
     requests = streams(0.01, 300, 0) + streams(0.013, 300, 1000)
-    evidence = sound(asked=requests, windows=windows, servings=[Serving(0, "tiny")])
+    evidence = sound(asked=requests, windows=windows, servings=[Serving(0, "tiny")], rates={"tiny": (9, 5)})
     lines = verdict(evidence)
     assert complaints(evidence) == ["gap tiny load"]
     assert {line.kind for line in lines} == {CORRECTNESS, MEMORY, TIMING}

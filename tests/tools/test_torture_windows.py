@@ -8,7 +8,15 @@ from torture.windows import Spans, gaps_of, percentile, steps_of
 
 def asked(*tokens_at, end=End.ANSWERED):
     return Asked(
-        prompt=0, sent_at=0, tokens_at=tokens_at, ended_at=max((*tokens_at, 0)), end=end, code="", moved=0, digest="d"
+        prompt=0,
+        sent_at=0,
+        tokens_at=tokens_at,
+        ended_at=max((*tokens_at, 0)),
+        end=end,
+        code="",
+        moved=0,
+        digest="d",
+        opening="d",
     )
 
 

@@ -25,8 +25,8 @@ def main() -> int:
         options = Options(
             folder=Path(folder),
             seconds=seconds,
-            generations=args.generations or max(FEWEST, round(FULL_GENERATIONS * seconds / FULL_S)),
-            swaps=args.swaps or max(FEWEST, round(FULL_SWAPS * seconds / FULL_S)),
+            generations=_count(args.generations, FULL_GENERATIONS * seconds / FULL_S),
+            swaps=_count(args.swaps, FULL_SWAPS * seconds / FULL_S),
             real=tuple(args.models or ()),
             seed=args.seed,
             say=lambda text: print(text, file=sys.stderr, flush=True),
@@ -42,6 +42,10 @@ def main() -> int:
     if args.json:
         args.json.write_text(json.dumps(_view(lines, evidence, is_failed=is_failed), indent=1) + "\n")
     return int(is_failed)
+
+
+def _count(stated: int | None, share: float) -> int:
+    return max(FEWEST, round(share)) if stated is None else stated
 
 
 async def _interruptible(options: Options) -> Evidence:

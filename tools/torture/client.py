@@ -21,6 +21,7 @@ from torture.messages import Asked, Closed, End, Open, Order, Ports, Rest, Resti
 from torture.prompts import PROMPTS, body
 
 PATIENCE_S = 240.0
+OPENING = 16  # characters
 
 
 @dataclass
@@ -35,6 +36,7 @@ class Exchange:
 
     def asked(self, prompt: int, sent_at: float, ended_at: float) -> Asked:
         broken = End.CUT if self.tokens_at else End.FAILED
+        text = "".join(self.text)
         return Asked(
             prompt=prompt,
             sent_at=sent_at,
@@ -43,7 +45,8 @@ class Exchange:
             end=End.ANSWERED if self.is_whole else broken,
             code=self.code,
             moved=self.moved,
-            digest=hashlib.sha256("".join(self.text).encode()).hexdigest()[:16],
+            digest=hashlib.sha256(text.encode()).hexdigest()[:16],
+            opening=text[:OPENING],
         )
 
 

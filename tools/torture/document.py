@@ -20,6 +20,12 @@ class Checkpoint:
     precision: str
     kv: str
 
+    @property
+    def is_exact(self) -> bool:
+        """Is every greedy token the same whatever else is computed beside it? In bf16 the last bit of attention
+        may differ, and with it the choice between two tokens that are as likely."""
+        return self.precision == "fp32"
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:

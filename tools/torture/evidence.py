@@ -55,9 +55,9 @@ class Goal:
 
 @dataclass
 class Evidence:
-    """Filled by the session. `paths` are the checkpoints of generations, `answers` the digests that each prompt
-    may have; `acts` counts what was done by name; `rates` are requests a second by kind of checkpoint: capacity,
-    and asked."""
+    """Filled by the session. `paths` are the checkpoints of generations; `answers` the digests that each prompt's
+    answer may have, `openings` how it may begin where the arithmetic does not fix every token; `acts` counts what
+    was done by name; `rates` are requests a second by kind of checkpoint: capacity, and asked."""
 
     asked: list[Asked] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
@@ -65,6 +65,7 @@ class Evidence:
     paths: dict[int, str] = field(default_factory=dict)
     servings: list[Serving] = field(default_factory=list)
     answers: dict[int, set[str]] = field(default_factory=dict)
+    openings: dict[int, set[str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     acts: dict[str, int] = field(default_factory=dict)
     peaks: list[Peak] = field(default_factory=list)

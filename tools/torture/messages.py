@@ -17,7 +17,8 @@ class End(enum.StrEnum):
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     """One request. Times in seconds of the epoch; `tokens_at` are the events that carried text. `code` is the
-    error's, or what broke; `moved` counts addresses that were left and refused; `digest` is of the text."""
+    error's, or what broke; `moved` counts addresses that were left and refused; `digest` is of the text, `opening`
+    its first characters."""
 
     prompt: int
     sent_at: float
@@ -27,6 +28,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     code: str
     moved: int
     digest: str
+    opening: str
 
 
 class Resting(msgspec.Struct, frozen=True, kw_only=True, tag="resting"):

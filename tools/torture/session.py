@@ -119,11 +119,13 @@ class _Run:
         await self._learn()
         stage.evidence.before = stage.count()
         async with self._beside():
-            made = await self._phase(tiny, options.generations, options.seconds * TINY_SHARE, self._tiny_deck())
-            stage.evidence.goals.append(Goal("tiny generations", options.generations, made))
+            if options.generations:
+                made = await self._phase(tiny, options.generations, options.seconds * TINY_SHARE, self._tiny_deck())
+                stage.evidence.goals.append(Goal("tiny generations", options.generations, made))
             if real:
                 made = await self._phase(real, options.swaps, options.seconds * REAL_SHARE, self._real_deck())
                 stage.evidence.goals.append(Goal("swaps of the real models", options.swaps, made))
+                await self._acts.do("swaps at rest", partial(self._acts.swap, tiny[0]))
         await self._finish()
 
     async def _answers(self) -> bool:
@@ -186,15 +188,25 @@ class _Run:
         await asyncio.sleep(self._measure_s)
         ended_at = stage.clock.now()
         await stage.load.rest()
-        return capacity_of(stage.load.asked[before:], began_at, ended_at)
+        asked = stage.load.asked[before:]
+        if not checkpoint.is_exact:
+            self._note_openings(asked)
+        return capacity_of(asked, began_at, ended_at)
 
     async def _learn(self) -> None:
         """Each prompt's answer, asked alone."""
-        client = Client(self._stage.clock, (self._stage.wish.port,))
-        for prompt in range(len(PROMPTS)):
-            asked = await client.ask(prompt)
-            self._stage.evidence.answers.setdefault(prompt, set()).add(asked.digest)
-            self._stage.evidence.asked.append(asked)
+        evidence, client = self._stage.evidence, Client(self._stage.clock, (self._stage.wish.port,))
+        asked = [await client.ask(prompt) for prompt in range(len(PROMPTS))]
+        evidence.asked += asked
+        if not self._stage.wish.checkpoint.is_exact:
+            self._note_openings(asked)
+        for each in asked:
+            evidence.answers.setdefault(each.prompt, set()).add(each.digest)
+
+    def _note_openings(self, asked: Sequence[Asked]) -> None:
+        for each in asked:
+            if each.end is End.ANSWERED:
+                self._stage.evidence.openings.setdefault(each.prompt, set()).add(each.opening)
 
     def _other(self, pair: list[Checkpoint]) -> Checkpoint:
         return next(each for each in pair if each != self._stage.wish.checkpoint)

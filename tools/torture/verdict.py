@@ -91,11 +91,17 @@ def _codes(asked: list[Asked]) -> str:
 
 
 def _answers(evidence: Evidence) -> Line:
-    """Greedy answers are known: each must be the whole answer of one checkpoint."""
+    """Greedy answers are known: each must be one checkpoint's."""
     whole = [each for each in evidence.asked if each.end is End.ANSWERED]
-    wrong = [each for each in whole if each.digest not in evidence.answers.get(each.prompt, set())]
-    text = f"{len(whole) - len(wrong)} of {len(whole)} are what one checkpoint answers alone"
-    return Line("answers", CORRECTNESS, not wrong, text, {"whole": len(whole), "wrong": len(wrong)})
+    wrong = [each for each in whole if not _is_known(each, evidence)]
+    text = f"{len(whole) - len(wrong)} of {len(whole)} are what one checkpoint answers at rest"
+    figures = {"whole": len(whole), "wrong": [[each.prompt, each.sent_at, each.ended_at] for each in wrong]}
+    return Line("answers", CORRECTNESS, not wrong, text, figures)
+
+
+def _is_known(asked: Asked, evidence: Evidence) -> bool:
+    letters, openings = evidence.answers.get(asked.prompt, set()), evidence.openings.get(asked.prompt, set())
+    return asked.digest in letters or asked.opening in openings
 
 
 def _acts(evidence: Evidence) -> Line:
@@ -168,7 +174,7 @@ def _peaks(evidence: Evidence) -> Line:
 def _gaps(evidence: Evidence) -> Iterator[Line]:
     windows = [*evidence.windows, *steps_of(evidence.receipts.values())]
     gaps = gaps_of(evidence.asked, windows, evidence.servings)
-    for checkpoint in dict.fromkeys(each.kind for each in evidence.servings):
+    for checkpoint in evidence.rates:
         for window in JUDGED:
             yield _gap(checkpoint, window, gaps)
 
