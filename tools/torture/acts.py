@@ -196,7 +196,7 @@ class Acts:
     async def _newest_wins(self, work: Callable[[], Awaitable[None]], policies: int) -> None:
         stage = self._stage
         async with stage.lock:
-            before = (await stage.model())["serving"]["generation"]
+            before, first = (await stage.model())["serving"]["generation"], await stage.newest() + 1
             stage.wish = replace(stage.wish, policy=stage.wish.policy + policies)
             revision = (await stage.plan(stage.wish.text()))["revision"]["planned"]
             await work()
@@ -204,7 +204,12 @@ class Acts:
             async def is_active() -> bool:
                 return bool((await stage.status())["revision"]["active"] == revision)
 
-            await stage.until(is_active, "the newest content is active", 30.0)
+            async def are_decided() -> bool:
+                receipts = [await stage.receipt(f"r{each}") for each in range(first, await stage.newest() + 1)]
+                return all(each["outcome"] for each in receipts)
+
+            await stage.until(is_active, "the newest content is active", 60.0)
+            await stage.until(are_decided, "every trigger is answered", 60.0)  # one that waits would take the next edit
             after = (await stage.model())["serving"]["generation"]
         if after != before:
             raise Fault(f"a change of policy loaded generation {after}")
