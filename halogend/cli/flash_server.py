@@ -41,7 +41,7 @@ def _run(args: argparse.Namespace) -> int:
     if later:
         return _refuse(later)
     if args.config is not None:
-        return _show_file(args.config) if args.show else run_file.run(args)
+        return _show_file(args.config) if args.show else run_file.run(argparse.Namespace(**vars(args), source="file"))
     document = FlagDocument(args.values)
     return _show(document) if args.show else _serve(document, args)
 

@@ -41,8 +41,14 @@ class Problem:
         return f"{text} ({self.hint})" if self.hint else text
 
 
+_FAR = 1 << 60
+
+
 def in_order(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """Each problem once, by file and place in it; what has no place comes last."""
-    far = 1 << 60
-    unique = dict.fromkeys(problems)
-    return tuple(sorted(unique, key=lambda p: (not p.line, p.file, p.line or far, p.column or far, p.code, p.path)))
+    """Each problem once, by file and place in it; what has no place comes last, by code."""
+
+    def place(problem: Problem) -> tuple[Any, ...]:
+        where = (problem.file, problem.line, problem.column or _FAR) if problem.line else ()
+        return not problem.line, where, problem.code, problem.path
+
+    return tuple(sorted(dict.fromkeys(problems), key=place))

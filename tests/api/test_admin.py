@@ -112,6 +112,7 @@ STATUSES = {
     Outcome.SUPERSEDED: 409,
     Outcome.REJECTED: 422,
     Outcome.FAILED: 500,
+    Outcome.ROLLED_BACK: 500,
 }
 
 
