@@ -107,7 +107,7 @@ class Daemon:
         self._inputs = InputWatch(self._reconciler.signatures, self._reconciler.reread)
         self._notifier = Notifier.from_environ(options.environ, os.getpid())
         self._supervisor = Supervisor(self._reconciler, self._notifier)
-        self._lookout = Lookout(self._reconciler, self._steering)
+        self._lookout = Lookout(self._reconciler, self._steering, self._source.view)
         self._started_at = self._house.clock()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()

@@ -71,6 +71,11 @@ def _state_trouble(data: dict[str, Any]) -> str:
     return "state is kept again" if trouble is None else f"state is not kept: {trouble}"
 
 
+def _source_trouble(data: dict[str, Any]) -> str:
+    trouble = data["source_trouble"]
+    return "the source is watched again" if trouble is None else f"the source is looked at now and then: {trouble}"
+
+
 def _daemon(data: dict[str, Any]) -> str:
     return f"the daemon is {data['state']}"
 
@@ -93,6 +98,7 @@ _WORDS = {
     "hold": _hold,
     "drift": _drift,
     "state_trouble": _state_trouble,
+    "source_trouble": _source_trouble,
     "daemon": _daemon,
     "end": _end,
 }

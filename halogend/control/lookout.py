@@ -7,6 +7,7 @@ second. Reads everything, writes nothing but events.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -26,15 +27,17 @@ View = dict[str, Any]
 
 
 class Lookout:
-    """`tick` is one look; single writer of what was seen."""
+    """`tick` is one look; single writer of what was seen. `source` tells how the source is watched, and as
+    `reason` why no better."""
 
-    def __init__(self, reconciler: Reconciler, steering: Steering) -> None:
+    def __init__(self, reconciler: Reconciler, steering: Steering, source: Callable[[], View] = dict) -> None:
         self._units = reconciler.house.units
         self._events: Events = reconciler.house.events
         self._steering = steering
+        self._source = source
         self._models: dict[str, View] = {}
         self._loads: dict[tuple[str, int], View] = {}
-        self._standing: View = {key: None for key in steering.view() if key != "state"}
+        self._standing: View = {}
 
     async def run(self) -> None:
         while True:
@@ -66,10 +69,11 @@ class Lookout:
         self._loads = now
 
     def _look_at_standing(self) -> None:
-        """Where state is kept is no news; that it cannot be is."""
+        """Where state is kept and that a source is watched is no news; that it cannot be is."""
         now = self._steering.view()
         kept = now.pop("state")
         now["state_trouble"] = None if kept is None else kept["trouble"]
+        now["source_trouble"] = self._source().get("reason")
         for key, value in now.items():
             if value != self._standing.get(key):
                 self._events.publish(key, **{key: value})

@@ -197,6 +197,8 @@ LINES = [
     ("drift", {"drift": {"receipt": "r3"}}, "the document of r3 is active"),
     ("state_trouble", {"state_trouble": "no space"}, "state is not kept: no space"),
     ("state_trouble", {"state_trouble": None}, "state is kept again"),
+    ("source_trouble", {"source_trouble": "no inotify"}, "looked at now and then: no inotify"),
+    ("source_trouble", {"source_trouble": None}, "the source is watched again"),
     ("daemon", {"state": "stopping"}, "the daemon is stopping"),
     ("news", {"of": "tomorrow"}, "news: of tomorrow"),
 ]

@@ -109,6 +109,19 @@ async def test_a_model_in_trouble_and_one_that_is_gone_are_heard_of(serving, rol
     assert heard.of("model", "model", "state")[-1] == ("a", "gone")
 
 
+async def test_a_source_that_cannot_be_watched_is_heard_of_once(serving):
+    world = await serving()
+    source = {"watch": "events", "reason": None}
+    lookout, heard = Lookout(world.reconciler, world.steering, lambda: source), Heard(world)
+    lookout.tick()
+    source["reason"] = "no inotify"
+    lookout.tick()
+    lookout.tick()
+    source["reason"] = None
+    lookout.tick()
+    assert heard.of("source_trouble", "source_trouble") == [("no inotify",), (None,)]
+
+
 async def test_a_hold_and_drift_are_heard_of_when_they_come_and_go(serving):
     world = await serving()
     await world.apply(world.model("a", max_batch=7))

@@ -6,7 +6,7 @@ const EVERY_MS = 2000; // numbers tell of themselves to nobody
 const AGAIN_MS = 3000;
 const RECEIPTS = 20;
 const EVENTS = 200;
-const KINDS = ["receipt", "step", "generation", "progress", "model", "hold", "drift", "state_trouble", "daemon", "end"];
+const KINDS = ["receipt", "step", "generation", "progress", "model", "hold", "drift", "state_trouble", "source_trouble", "daemon", "end"];
 const GOOD = new Set(["applied", "unchanged", "serving"]);
 const BAD = new Set(["failed", "rejected", "partially_applied", "rolled_back", "dead"]);
 
