@@ -59,6 +59,9 @@ def change(args: argparse.Namespace, path: str, nothing: str = "") -> int:
     except admin.AdminError as error:
         print(error, file=sys.stderr)
         return _FAULT
+    except KeyboardInterrupt:
+        print("not waited for any more; the change goes on, and `halogend receipts` says how it ends", file=sys.stderr)
+        raise
     if args.json:
         print(json.dumps(receipt, indent=2))
     else:

@@ -144,6 +144,15 @@ def test_an_interrupt():
     assert to_the_end(interrupted) == Exit.INTERRUPTED
 
 
+def test_l12_whoever_stops_waiting_is_told_that_the_change_goes_on(tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("halogend.cli.admin.ask", interrupted)
+    assert to_the_end(lambda: main(["reload", "--admin", f"unix:{tmp_path}/admin.sock"])) == Exit.INTERRUPTED
+    assert "`halogend receipts` says how it ends" in capsys.readouterr().err
+
+
 def test_a_reader_that_left():
     command = [sys.executable, "-m", "halogend", "explain"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
