@@ -135,9 +135,10 @@ class Code(enum.StrEnum):
         "`host` is no loopback address, so anybody who reaches the port could use the models.",
         ("Bind 127.0.0.1, list API keys under `auth`, or write `auth: none` to state that open access is meant (behind "
          "a proxy that checks keys)."))
-    DEVICE_LIST = ("HCF-1111", "a device stands twice, or `auto` beside others",
-        "A list of devices names each one once; `auto` lets the daemon choose and stands alone.",
-        "Name each device once.")
+    DEVICE_LIST = ("HCF-1111", "a list of devices that cannot be used",
+        ("A list of devices names each one once; `auto` lets the daemon choose and stands alone. Several devices "
+         "need `exec_mode: data_parallel`, which gives each a copy of the model and needs to be told where."),
+        "Name each device once, and set exec_mode where there are several.")
     RESERVE_OVER_MEMORY = ("HCF-1112", "a device's reserve is not below its memory",
         "`reserve` is taken off `memory`; nothing would be left for models.",
         "Lower `reserve` or raise `memory`.")

@@ -65,9 +65,16 @@ def _device_list(model: ModelConfig, kept: frozenset[str], path: str, places: Pl
     elif "auto" in ids and len(ids) > 1:
         message = "`device` has auto beside other devices"
         yield places.problem(Code.DEVICE_LIST, path, message, "name devices, or leave it at auto")
-    elif len(ids) > 1:
-        message = "several devices need exec_mode data_parallel or tensor_parallel, which is not available yet"
-        yield places.problem(Code.NOT_AVAILABLE_YET, path, message, f"name one device, such as {ids[0]}")
+    elif len(ids) > 1 and model.exec_mode == "single":
+        message = "several devices need exec_mode: data_parallel"
+        yield places.problem(Code.DEVICE_LIST, path, message, f"set it, or name one device, such as {ids[0]}")
+    elif "auto" in ids and model.exec_mode == "data_parallel":
+        message = "`exec_mode` data_parallel needs to be told its devices, and `device` is auto"
+        yield places.problem(Code.DEVICE_LIST, path, message, "name them; each gets a copy of the model")
+    if model.exec_mode == "data_parallel" and model.reload.strategy == "shrink":
+        message = "`strategy` shrink gives way in one pool, and `exec_mode` data_parallel has one on each device"
+        hint = "take overlap or replace, or one device"
+        yield places.problem(Code.NOT_AVAILABLE_YET, path, message, hint)
     for spare in [each for each in ids if each in kept]:
         message = f"`device` names {spare}, which is kept spare"
         yield places.problem(Code.DEVICE_SPARE, path, message, "name another device, or remove its spare")

@@ -150,7 +150,7 @@ def _device(document: Document, device: DeviceFacts, facts: Facts, places: Place
     ratios = kv_ratios(document, facts.devices)
     for index, model in placed:
         about = known[index]
-        pool = model.kv_cache_bytes or int(ratios.get(model.name, 0.0) * (room - fixed))
+        pool = model.kv_cache_bytes or int(ratios.get((model.name, device.id), 0.0) * (room - fixed))
         if about is not None:
             yield from _full_request(model, about, pool, f"models[{index}]", places)
 

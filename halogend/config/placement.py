@@ -85,16 +85,18 @@ def spares(document: Document) -> frozenset[str]:
     return frozenset(each.id for each in document.devices if each.spare)
 
 
-def device_of(model: ModelConfig, document: Document, devices: tuple[DeviceFacts, ...] | None = None) -> str:
-    """The id of the model's first device. `auto` is the first of `devices`, which are in order of choice, that
-    is not spare."""
-    wanted = model.device[0].id
-    if wanted == "auto":
+def devices_of(
+    model: ModelConfig, document: Document, devices: tuple[DeviceFacts, ...] | None = None
+) -> tuple[str, ...]:
+    """The ids of the model's devices, one for each replica. `auto` is the first of `devices`, which are in order
+    of choice, that is not spare."""
+    if model.device[0].id == "auto":
         kept = spares(document)
         known = [FIRST_DEVICE, *(each.id for each in host_entries(document))] if not devices else []
         known += [each.id for each in devices or ()]
-        return next((each for each in known if each not in kept), known[0])
-    return next((device.id for device in devices or () if wanted in (device.id, *device.aliases)), wanted)
+        return (next((each for each in known if each not in kept), known[0]),)
+    ids = {name: each.id for each in devices or () for name in (each.id, *each.aliases)}
+    return tuple(dict.fromkeys(ids.get(ref.id, ref.id) for ref in model.device))
 
 
 def by_device(
@@ -103,21 +105,22 @@ def by_device(
     """Device id -> the models on it with their index in the document."""
     placed: dict[str, tuple[tuple[int, ModelConfig], ...]] = {}
     for index, model in enumerate(document.models):
-        device = device_of(model, document, devices)
-        placed[device] = (*placed.get(device, ()), (index, model))
+        for device in devices_of(model, document, devices):
+            placed[device] = (*placed.get(device, ()), (index, model))
     return placed
 
 
-def kv_ratios(document: Document, devices: tuple[DeviceFacts, ...] | None = None) -> dict[str, float]:
-    """Model name -> share of its device's KV budget, for every model without kv_cache_bytes.
+def kv_ratios(document: Document, devices: tuple[DeviceFacts, ...] | None = None) -> dict[tuple[str, str], float]:
+    """(model's name, device) -> share of the device's KV budget, for every model without kv_cache_bytes.
 
     Models that set no ratio share 0.75, or what the others leave if that is less.
     """
-    shares: dict[str, float] = {}
-    for placed in by_device(document, devices).values():
+    shares: dict[tuple[str, str], float] = {}
+    for device, placed in by_device(document, devices).items():
         by_ratio = [model for _, model in placed if model.kv_cache_bytes is None]
         taken = sum(model.kv_cache_ratio or 0.0 for model in by_ratio)
         unset = sum(model.kv_cache_ratio is None for model in by_ratio)
         rest = max(0.0, min(SHARED_KV_RATIO, 1.0 - taken))
-        shares |= {m.name: rest / unset if m.kv_cache_ratio is None else m.kv_cache_ratio for m in by_ratio}
+        for model in by_ratio:
+            shares[model.name, device] = rest / unset if model.kv_cache_ratio is None else model.kv_cache_ratio
     return shares

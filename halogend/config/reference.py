@@ -167,7 +167,6 @@ def _unavailable_lines() -> Iterator[str]:
         if field.later:
             later = ", ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in field.later)
             yield f"| `{field.path}` | anything but {later} |"
-    yield "| several devices in `models[].device` | one device |"
     yield "\n## Out of scope\n"
     by_topic: dict[tuple[str, str], list[str]] = {}
     for key, topic in OUT_OF_SCOPE.items():

@@ -318,17 +318,19 @@ class ModelConfig(Section):
         later=("v2",),
     )
     device: DeviceList = setting(
-        "Where it runs: a device, a comma list, a list, or entries of `{id, weight}`.",
+        "Where it runs: a device, a comma list, a list, or entries of `{id, weight}`, by whose weights requests are "
+        "shared out. Under `exec_mode: data_parallel` devices come and go live, as long as one of them stays.",
         GENERATION,
         default=(DeviceRef(id="auto"),),
         min_length=1,
         max_length=64,
     )
-    exec_mode: Literal["single"] = setting(
-        "How several devices work together.",
+    exec_mode: Literal["single", "data_parallel"] = setting(
+        "How several devices work together: `single` is one device, `data_parallel` a whole copy of the model on "
+        "each, and a request goes to the one with the most room.",
         GENERATION,
         default="single",
-        later=("data_parallel", "tensor_parallel"),
+        later=("tensor_parallel",),
     )
     precision: Literal["auto", "fp32", "bf16", "int8", "int4"] = setting(
         "Of the weights in memory; `auto` on a CPU is bf16 where the CPU has it, else fp32. `int8` (a scale for "

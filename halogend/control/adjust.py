@@ -1,68 +1,120 @@
 """A change of a generation that runs: every worker prepares it, then all take it, or none does.
 
-Owns the messages of a live change and its bytes in the ledger; which generation serves is not its business.
+Replicas that it gains are loaded beforehand, those that it loses drain afterwards. Owns the messages of a
+live change and its bytes in the ledger; which generation serves is not its business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from halogend.control.generation import Generation
-from halogend.control.house import House, ledger_name
+from halogend.control.house import House
+from halogend.control.replica import Replica
 from halogend.control.target import Target, with_pool
-from halogend.wire.messages import PrepareEngine, PrepareText
+from halogend.wire.messages import EngineLimits, PrepareEngine, PrepareText
 
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
     """What the workers of `generation` hold and have not taken yet. `claim` is its name in the ledger: until
-    the engine has confirmed it, the more of before and after is nobody else's."""
+    an engine has confirmed it, the more of before and after is nobody else's. `weights` are those of the replicas
+    that stay, `newcomers` are loaded and take no request yet, `leavers` are on no device of the target."""
 
     generation: Generation
     house: House
     text: PrepareText | None
-    engine: PrepareEngine | None
+    engines: Mapping[Replica, PrepareEngine]
     claim: object
+    weights: Mapping[Replica, float]
+    newcomers: tuple[Replica, ...]
+    leavers: tuple[Replica, ...]
 
     def commit(self, settling: Callable[[], None] = lambda: None) -> None:
-        """`settling` is called when all have confirmed it, before what came free is anybody's."""
+        """`settling` is called when an engine has confirmed it, before what came free is anybody's."""
 
-        def settled() -> None:
+        def settled(replica: Replica) -> None:
             settling()
-            self.house.settle(self.generation, self.claim)
+            self.house.settle(replica, self.claim)
 
-        self.generation.commit(self.text, self.engine, settled)
+        self.generation.commit(self.text, self.engines, settled)
+        for replica, weight in self.weights.items():
+            replica.weight = weight
+        for newcomer in self.newcomers:
+            self.generation.join(newcomer)
+        for leaver in self.leavers:
+            self.generation.drop(leaver)
 
-    def discard(self) -> None:
+    async def discard(self) -> None:
         """The inverse of `prepare`."""
-        self.generation.discard(self.text, self.engine)
-        self.house.drop(self.generation, self.claim)
+        self.generation.discard(self.text, self.engines)
+        _drop(self.weights, self.claim, self.house)
+        await self.house.end(self.newcomers)
 
 
-async def prepare(
-    generation: Generation, active: Target, target: Target, house: House, most_kv_bytes: int | None = None
+async def prepare(  # what is there, what is wanted, and what was made ready for it
+    generation: Generation,
+    active: Target,
+    target: Target,
+    house: House,
+    most_kv_bytes: int | None = None,
+    newcomers: tuple[Replica, ...] = (),
 ) -> Adjustment:
     """From `active` to `target`, with as much pool as there is room for now, and no more than `most_kv_bytes`.
-    Raises UpdateError; then nothing is held and the ledger is as before."""
-    name = ledger_name(generation)
-    most = [] if most_kv_bytes is None else [most_kv_bytes]
-    kv_bytes = min(house.grant(target, besides=name), generation.spec.engine.pool_reserve_bytes, *most)
-    limits = with_pool(target, kv_bytes)
-    text = engine = None
-    if target.spec.text != active.spec.text:
-        text = PrepareText(
-            update=generation.next_update(),
-            limits=target.spec.text.limits,
-            chat_template=target.spec.text.chat_template,
-        )
-    if limits != generation.engine_limits:
-        engine = PrepareEngine(update=generation.next_update(), limits=limits)
+    Raises UpdateError; then nothing is held and the ledger is as before. `newcomers` are the replicas that it
+    gains, which are the caller's until then."""
+    staying = _staying(generation, target)
+    limits = _limits(staying, house, most_kv_bytes)
+    text = _text(generation, active, target)
+    engines = {
+        replica: PrepareEngine(update=generation.next_update(), limits=limits[replica])
+        for replica in staying
+        if limits[replica] != replica.engine_limits
+    }
     claim = object()
-    house.claim(generation, claim, replace(target.holding, kv_bytes=kv_bytes))
+    for replica, part in staying.items():
+        house.claim(replica, claim, replace(part.holding, kv_bytes=limits[replica].pool_bytes))
     try:
-        await generation.prepare(text, engine)
+        await generation.prepare(text, engines)
     except BaseException:
-        house.drop(generation, claim)
+        _drop(staying, claim, house)
         raise
-    return Adjustment(generation, house, text, engine, claim)
+    weights = {replica: part.spec.weight for replica, part in staying.items()}
+    leavers = tuple(replica for replica in generation.replicas if replica not in staying)
+    return Adjustment(generation, house, text, engines, claim, weights, newcomers, leavers)
+
+
+def gained(generation: Generation, target: Target) -> list[Target]:
+    """The replicas of `target` that the generation has not."""
+    staying = [id(part) for part in _staying(generation, target).values()]
+    return [part for part in target.parts if id(part) not in staying]
+
+
+def _limits(staying: Mapping[Replica, Target], house: House, most_kv_bytes: int | None) -> dict[Replica, EngineLimits]:
+    most = [] if most_kv_bytes is None else [most_kv_bytes]
+    granted = house.grants(staying.values(), [replica.name for replica in staying])
+    return {
+        replica: with_pool(part, min(kv_bytes, replica.spec.engine.pool_reserve_bytes, *most))
+        for (replica, part), kv_bytes in zip(staying.items(), granted, strict=True)
+    }
+
+
+def _staying(generation: Generation, target: Target) -> dict[Replica, Target]:
+    """Replicas that the target has a place for. One alone stays whatever its device is called."""
+    if len(generation.replicas) == len(target.parts) == 1:
+        return {generation.replicas[0]: target}
+    found = {replica: target.part_on(replica.spec.device) for replica in generation.replicas}
+    return {replica: part for replica, part in found.items() if part is not None}
+
+
+def _text(generation: Generation, active: Target, target: Target) -> PrepareText | None:
+    wanted = target.spec.text
+    if wanted == active.spec.text:
+        return None
+    return PrepareText(update=generation.next_update(), limits=wanted.limits, chat_template=wanted.chat_template)
+
+
+def _drop(replicas: Iterable[Replica], claim: object, house: House) -> None:
+    for replica in replicas:
+        house.drop(replica, claim)

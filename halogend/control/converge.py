@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import structlog
 
+from halogend.control.admission import Superseded, unless_superseded
 from halogend.control.generation import Generation
 from halogend.control.house import House
-from halogend.control.load import Superseded, load, present_fingerprint, unless_superseded
+from halogend.control.load import load, present_fingerprint
 from halogend.control.probation import Probation
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import reclaim
@@ -124,6 +125,7 @@ async def _reclaim_and_close(unit: Unit, old: Retired | None, house: House, chan
         while old is not None:
             await reclaim(unit, old, house, change.record)
             old, change.then = change.then, None
+        await _until_departed(unit)
         if not unit.is_wanted and unit.newer is None:
             house.metrics.forget(unit.name)
     finally:
@@ -143,6 +145,12 @@ def roll_back(unit: Unit, parked: Retired, house: House) -> None:
     unit.degraded = f"RolledBack: {reason}; generation {parked.generation.number} serves again"
     parked.returned()
     change.rolled_back(reason)
+
+
+async def _until_departed(unit: Unit) -> None:
+    """No replica of what serves is on its way out."""
+    while (serving := unit.alive()) is not None and serving.leaving:
+        await first_of(unit.woken(), serving.died.wait())
 
 
 async def restore(unit: Unit, before: Target | None, house: House, reason: str) -> None:

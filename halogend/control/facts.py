@@ -48,7 +48,8 @@ class Inputs:
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """One model's entry with everything `auto` made concrete. `template` is Jinja source, a
-    built-in's name, or None for the checkpoint's own."""
+    built-in's name, or None for the checkpoint's own. A replica goes on each of `devices`; what holds for all is
+    reckoned for the first."""
 
     config: ModelConfig
     geometry: Geometry
@@ -57,7 +58,7 @@ class Resolved:
     kv: KvFacts
     compute_dtype: str
     kv_dtype: str
-    device: str
+    devices: tuple[str, ...]
     template: str | None
     inputs: Inputs
     sampling: Mapping[str, float]
@@ -77,8 +78,8 @@ class Gathered:
 def gather(document: Document, machine: Machine, in_force: Access | None = None) -> Gathered:
     """Looks at every input of every model once. `in_force` are the keys and certificates that are used now."""
     whole, machine = machine, machine.as_divided(document)
-    device_of = {model.name: placement.device_of(model, document, machine.devices) for model in document.models}
-    looked = {model.name: _look(model, device_of[model.name], machine) for model in document.models}
+    devices_of = {model.name: placement.devices_of(model, document, machine.devices) for model in document.models}
+    looked = {model.name: _look(model, devices_of[model.name], machine) for model in document.models}
     access, files = look(document.server, in_force=in_force)
     return Gathered(
         facts=Facts(
@@ -98,13 +99,13 @@ def gather_facts(document: Document) -> Facts:
     return gather(document, probe()).facts
 
 
-def _look(model: ModelConfig, device: str, machine: Machine) -> tuple[ModelFacts, Resolved | None]:
+def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tuple[ModelFacts, Resolved | None]:
     template, template_print, template_fault = _template(model)
     precision, compute = _precision(model, machine)
     kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     try:
         checkpoint = open_checkpoint(model.model, model.load_format)
-        load = plan_load(checkpoint, precision, compute, _load_threads(model, machine.cores_of(device)))
+        load = plan_load(checkpoint, precision, compute, _load_threads(model, machine.cores_of(devices[0])))
         has_template = _has_template(checkpoint) or template is not None
         own = _own_sampling(model, checkpoint)
         fingerprint = _fingerprint(checkpoint)
@@ -123,10 +124,10 @@ def _look(model: ModelConfig, device: str, machine: Machine) -> tuple[ModelFacts
         working_bytes=working,
         kv=kv,
     )
-    if template_fault is not None or device not in {each.id for each in machine.devices}:
+    if template_fault is not None or not {*devices} <= {each.id for each in machine.devices}:
         return facts, None
     inputs = Inputs((model.model, fingerprint), template_print)
-    return facts, Resolved(model, geometry, load, working, kv, compute, kv_dtype, device, template, inputs, own)
+    return facts, Resolved(model, geometry, load, working, kv, compute, kv_dtype, devices, template, inputs, own)
 
 
 def _precision(model: ModelConfig, machine: Machine) -> tuple[str, str]:

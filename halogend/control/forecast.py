@@ -32,7 +32,8 @@ def returning(found: tuple[Returnable, ...], target: Target) -> Returnable | Non
 class Present:
     """What there is of one model; `serving`, `loading` and `draining` are names in the ledger. `active` is what
     serves, `coming` what loads, `returnable` those of `draining` that may serve again; `reserve_bytes` the most
-    the serving pool can grow to."""
+    the serving pool can grow to. All this is of one replica, the first, on `device`; `others` are the same for
+    the further ones."""
 
     active: Target | None = None
     serving: str | None = None
@@ -41,6 +42,13 @@ class Present:
     loading: str | None = None
     draining: tuple[str, ...] = ()
     returnable: tuple[Returnable, ...] = ()
+    device: str = ""
+    others: tuple[Present, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Present, ...]:
+        """One for each replica."""
+        return (self, *self.others)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from halogend.control.health import SPEAKING_S, Pulse
@@ -48,6 +48,8 @@ class Generation:
         self._others_speak = others_speak
         self._made = itertools.count()
         self._next_update = 1
+        self._held = 0
+        self._settled = asyncio.Event()
         self._past: list[EngineStats] = []
         self._attended: dict[Replica, asyncio.Task[None]] = {}
         self.replicas = [self.make(spec) for spec in specs]
@@ -112,6 +114,11 @@ class Generation:
         """By role, as `pids`."""
         return self._by_role(lambda replica: replica.pulses())
 
+    def wounds(self) -> list[str]:
+        """What is wrong with replicas that died while others serve."""
+        dead = [replica for replica in self.replicas if replica.died.is_set()] if self.is_alive else []
+        return [f"the replica on {each.spec.device}: {each.trouble or each.reason}" for each in dead]
+
     async def measure(self) -> None:
         """Takes what the processes hold into `measured_bytes`."""
         await asyncio.gather(*(replica.measure() for replica in self.replicas))
@@ -134,39 +141,50 @@ class Generation:
 
     # --- live changes -------------------------------------------------------------------------
 
-    async def prepare(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
+    async def prepare(self, text: PrepareText | None, engines: Mapping[Replica, PrepareEngine]) -> None:
         """All workers check and hold the change. Raises UpdateError; then nothing is held. A replica that
         is dead is passed over: it is started again with what was committed."""
         asked = [replica for replica in self.replicas if replica.state is State.READY]
         if not asked:
             raise UpdateError(f"{self.model} does not serve")
+        self._held += 1
         try:
-            await all_of(replica.prepare(text, engine) for replica in asked)
+            await all_of(replica.prepare(text, engines.get(replica)) for replica in asked)
         except BaseException:
-            self.discard(text, engine)
+            self.discard(text, engines)
             raise
 
     def commit(
-        self, text: PrepareText | None, engine: PrepareEngine | None, settled: Callable[[], None] = lambda: None
+        self,
+        text: PrepareText | None,
+        engines: Mapping[Replica, PrepareEngine],
+        settled: Callable[[Replica], None] = lambda replica: None,
     ) -> None:
-        """Takes effect between two steps. `settled` is called when every engine has taken it, and what its
-        pool gave back is free: at once where no engine is asked. A worker that died meanwhile is the
+        """Takes effect between two steps. `settled` is called for each replica when its engine has taken it, and
+        what its pool gave back is free: at once where it is not asked. A worker that died meanwhile is the
         supervisor's case."""
-        waited_for = {each for each in self.replicas if engine is not None and each.state is State.READY}
-
-        def confirmed(replica: Replica) -> None:
-            waited_for.discard(replica)
-            if not waited_for:
-                settled()
-
         for replica in self.replicas:
-            replica.commit(text, engine, confirmed)
-        if not waited_for:
-            settled()
+            engine = engines.get(replica)
+            is_asked = engine is not None and replica.state is State.READY
+            replica.commit(text, engine, settled)
+            if not is_asked:
+                settled(replica)
+        self._settle()
 
-    def discard(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
+    def discard(self, text: PrepareText | None, engines: Mapping[Replica, PrepareEngine]) -> None:
         for replica in self.replicas:
-            replica.discard(text, engine)
+            replica.discard(text, engines.get(replica))
+        self._settle()
+
+    async def until_settled(self) -> None:
+        """Returns when no change is held that may yet be committed: a replica may join now."""
+        while self._held:
+            self._settled.clear()
+            await self._settled.wait()
+
+    def _settle(self) -> None:
+        self._held -= 1
+        self._settled.set()
 
     def next_update(self) -> int:
         self._next_update += 1
@@ -195,8 +213,9 @@ class Generation:
 
     def let_go(self, replica: Replica) -> None:
         """It is stopped."""
-        self.leaving.remove(replica)
-        self._outlive(replica)
+        if replica in self.leaving:
+            self.leaving.remove(replica)
+            self._outlive(replica)
 
     def attend(self, dead: Replica, work: Coroutine[Any, Any, None]) -> None:
         """Goes on in the background, one for each dead replica; cancelled when the generation is stopped."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from halogend.control.cores import Cores
@@ -15,7 +15,7 @@ from halogend.control.health import SPEAKING_S
 from halogend.control.ledger import Holding, Ledger
 from halogend.control.process import Host
 from halogend.control.receipts import ModelRecord, StepRecord
-from halogend.control.replica import ReplicaSpec
+from halogend.control.replica import Replica, ReplicaSpec
 from halogend.control.router import Router
 from halogend.control.slots import Slots
 from halogend.control.target import Target
@@ -49,18 +49,36 @@ class House:
         pulses = [pulse for each in serving if each is not None for pulse in each.pulses().values()]
         return any(pulse.silent_s(now) < SPEAKING_S for pulse in pulses)
 
-    def grant(self, target: Target, besides: str = "") -> int:
-        """KV bytes this target's pool may have now. `besides` is the ledger's name of the generation
-        that asks."""
-        return target.granted_beside(self.taken(target, besides))
+    def grants(self, parts: Iterable[Target], besides: Sequence[str] = ()) -> list[int]:
+        """KV bytes that the pool of each replica may have now, in the order of `parts`. `besides` are the ledger's
+        names of those that ask."""
+        held = self._beside(*besides)
+        found = []
+        for part in parts:
+            found.append(part.granted_beside(part.taken_of(held)))
+            held.append(replace(part.holding, kv_bytes=found[-1]))
+        return found
 
     def fits(self, target: Target, besides: str = "") -> bool:
-        """Is there room for its weights, working memory and the least pool?"""
-        return target.fits_beside(self.taken(target, besides))
+        """Is there room for weights, working memory and the least pool of each of its replicas?"""
+        return self.misfit(target.parts, besides) is None
 
-    def taken(self, target: Target, besides: str = "") -> int:
+    def misfit(self, parts: Iterable[Target], besides: str = "") -> tuple[Target, int] | None:
+        """The first of these replicas that does not fit, and the bytes that others take of its device."""
+        held = self._beside(besides)
+        for part in parts:
+            taken = part.taken_of(held)
+            if not part.fits_beside(taken):
+                return part, taken
+            held.append(part.least)
+        return None
+
+    def taken(self, target: Target) -> int:
         """Bytes of its device's budget that others take."""
-        return target.taken_of(holding for name, holding in self.ledger.held().items() if name != besides)
+        return target.taken_of(self._beside())
+
+    def _beside(self, *besides: str) -> list[Holding]:
+        return [holding for name, holding in self.ledger.held().items() if name not in besides]
 
     def tell_of_room(self, besides: Unit | None = None) -> None:
         """Memory came free: every other pool looks whether it may grow."""
@@ -84,37 +102,49 @@ class House:
         """Is a generation on its way out, so that memory will come free?"""
         return any(unit.draining for unit in self.units.values())
 
-    def enter(self, generation: Generation, holding: Holding) -> None:
-        self.ledger.enter(ledger_name(generation), holding)
+    def enter(self, replica: Replica, holding: Holding) -> None:
+        self.ledger.enter(replica.name, holding)
         self._show_memory(holding.device)
 
-    def claim(self, generation: Generation, key: object, holding: Holding) -> None:
+    def claim(self, replica: Replica, key: object, holding: Holding) -> None:
         """A live change is on its way: what it grows by is nobody else's from here on."""
-        self.ledger.claim(ledger_name(generation), key, holding)
+        self.ledger.claim(replica.name, key, holding)
         self._show_memory(holding.device)
 
-    def settle(self, generation: Generation, key: object) -> None:
-        """Every engine has confirmed what was claimed: what it gave back is anybody's."""
-        name = ledger_name(generation)
-        freed = self.ledger.settle(name, key)
-        self._show(name)
+    def settle(self, replica: Replica, key: object) -> None:
+        """Its engine has confirmed what was claimed: what it gave back is anybody's."""
+        freed = self.ledger.settle(replica.name, key)
+        self._show(replica.name)
         if freed > 0:
-            self.tell_of_room(besides=self.units.get(generation.model))
+            self.tell_of_room(besides=self.units.get(replica.spec.model))
 
-    def drop(self, generation: Generation, key: object) -> None:
+    def drop(self, replica: Replica, key: object) -> None:
         """The inverse of `claim`."""
-        name = ledger_name(generation)
-        self.ledger.drop(name, key)
-        self._show(name)
+        self.ledger.drop(replica.name, key)
+        self._show(replica.name)
 
-    def leave(self, generation: Generation) -> None:
-        self.cores.leave(*generation.everybody)
-        holding = self.ledger.leave(ledger_name(generation))
-        if holding is not None:
-            self._show_memory(holding.device)
+    def leave_replica(self, replica: Replica) -> int:
+        """Its processes are gone. Returns the bytes it was to hold."""
+        self.cores.leave(replica)
+        holding = self.ledger.leave(replica.name)
+        if holding is None:
+            return 0
+        self._show_memory(holding.device)
+        return holding.total_bytes
+
+    async def end(self, replicas: Iterable[Replica]) -> None:
+        """Of no use any more, or never of any: their processes end, and their bytes are back."""
+        for replica in replicas:
+            await replica.stop()
+            self.leave_replica(replica)
+
+    def leave(self, generation: Generation) -> int:
+        """The same for all of a generation."""
+        expected = sum([self.leave_replica(replica) for replica in generation.everybody])
         self.metrics.engine_up(generation.model, generation.number, up=False)
         self.metrics.forget_generation(generation.model, generation.number)
         self.events.publish("generation", model=generation.model, generation=generation.number, state="gone")
+        return expected
 
     def state(self, generation: Generation, state: str) -> None:
         self.metrics.generation_state(generation.model, generation.number, state)
@@ -162,7 +192,3 @@ class House:
     def _show_memory(self, device: str) -> None:
         for use, count in self.ledger.by_use(device).items():
             self.metrics.memory(device, use, count)
-
-
-def ledger_name(generation: Generation) -> str:
-    return f"{generation.model}#{generation.number}"

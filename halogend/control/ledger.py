@@ -36,6 +36,15 @@ class Holding:
             max(self.kv_bytes, other.kv_bytes),
         )
 
+    def beside(self, other: Holding) -> Holding:
+        """Both together, for people."""
+        return Holding(
+            f"{self.device}, {other.device}",
+            self.weights_bytes + other.weights_bytes,
+            self.working_bytes + other.working_bytes,
+            self.kv_bytes + other.kv_bytes,
+        )
+
 
 @dataclass(slots=True)
 class _Entry:

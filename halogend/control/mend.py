@@ -54,8 +54,11 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
         if unit.serving is not generation:
             return
         try:
-            async with house.loads:
+            await house.loads.acquire()
+            try:
                 newcomer = await _started(generation, dead)
+            finally:
+                house.loads.release()
         except (StartError, UpdateError) as error:
             dead.trouble = str(error)
             _log.error("replica_not_started", model=unit.name, replica=dead.name, error=str(error))
@@ -73,10 +76,13 @@ async def _started(generation: Generation, dead: Replica) -> Replica:
     processes are gone then."""
     newcomer = generation.make(_beside_others(dead.present_spec), instead_of=dead)
     try:
+        await check_unchanged(newcomer.spec)  # another model beside the others would be worse than none
         await newcomer.start()
         await check_unchanged(newcomer.spec)
+        await generation.until_settled()
         while not _is_current(newcomer, dead):
             await _catch_up(generation, newcomer, dead)
+            await generation.until_settled()
         newcomer.check_alive()
     except BaseException:
         await newcomer.stop()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from halogend.config.changes import model_changes
 from halogend.config.codes import Code
 from halogend.config.fields import Apply, changed_fields
 from halogend.config.problems import Problem
@@ -95,7 +96,7 @@ def _with_way_back(plan: ModelPlan, returnable: Sequence[Target]) -> ModelPlan:
 def _model_plan(old: Target | None, new: Target) -> ModelPlan:
     if old is None:
         return ModelPlan(new.name, ModelAction.CREATE, (), new)
-    changes = [_shown(each) for each in changed_fields(old.config, new.config)]
+    changes = [_shown(each) for each in model_changes(old.config, new.config)]
     changes += _input_changes(old.inputs, new.inputs)
     if old.spec.engine.stretched != new.spec.engine.stretched:
         changes.append(_stretching(old, new))
@@ -113,26 +114,35 @@ def _stretching(old: Target, new: Target) -> dict[str, Any]:
     return {"field": "positions past the original context", "old": was, "new": is_, "class": Apply.GENERATION}
 
 
+def _pairs(old: Target, new: Target) -> list[tuple[Target, Target]]:
+    """Replicas that stay on their device; one alone is followed by one alone."""
+    if len(old.parts) == len(new.parts) == 1:
+        return [(old, new)]
+    return [(was, part) for part in new.parts if (was := old.part_on(part.device)) is not None]
+
+
 def _placing(old: Target, new: Target) -> Iterator[dict[str, Any]]:
     """What the machine and the other models make of `device`."""
-    if old.device != new.device:
-        yield {"field": "placed on", "old": old.device, "new": new.device, "class": Apply.GENERATION}
-    elif old.spec.cores != new.spec.cores:
-        was, is_ = (cores_text(each.spec.cores) or "all" for each in (old, new))
-        yield {"field": f"cores of {new.device}", "old": was, "new": is_, "class": Apply.GENERATION}
+    for was, is_ in _pairs(old, new):
+        if was.device != is_.device:
+            yield {"field": "placed on", "old": was.device, "new": is_.device, "class": Apply.GENERATION}
+        elif was.spec.cores != is_.spec.cores:
+            before, after = (cores_text(each.spec.cores) or "all" for each in (was, is_))
+            yield {"field": f"cores of {is_.device}", "old": before, "new": after, "class": Apply.GENERATION}
 
 
 def _sizes(old: Target, new: Target) -> Iterator[dict[str, Any]]:
     """Of its pool, and of what generations may take where it is."""
-    sizes = {
-        "kv pool bytes": (old.holding.kv_bytes, new.holding.kv_bytes),
-        f"room on {new.device}, bytes": (old.budget_bytes, new.budget_bytes),
-        f"room around {new.device}, bytes": (old.shared_bytes, new.shared_bytes),
-    }
-    is_apart = old.budget_bytes != old.shared_bytes or new.budget_bytes != new.shared_bytes
-    for field, (was, is_) in sizes.items():
-        if was != is_ and (is_apart or "around" not in field):
-            yield {"field": field, "old": was, "new": is_, "class": Apply.LIVE}
+    for was, is_ in _pairs(old, new):
+        sizes = {
+            "kv pool bytes" + (f" on {is_.device}" if new.others else ""): (was.holding.kv_bytes, is_.holding.kv_bytes),
+            f"room on {is_.device}, bytes": (was.budget_bytes, is_.budget_bytes),
+            f"room around {is_.device}, bytes": (was.shared_bytes, is_.shared_bytes),
+        }
+        is_apart = was.budget_bytes != was.shared_bytes or is_.budget_bytes != is_.shared_bytes
+        for field, (before, after) in sizes.items():
+            if before != after and (is_apart or "around" not in field):
+                yield {"field": field, "old": before, "new": after, "class": Apply.LIVE}
 
 
 def _input_changes(old: Inputs, new: Inputs) -> list[dict[str, Any]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from halogend.control.answer import Answer
 from halogend.control.forecast import Present, Returnable
 from halogend.control.generation import Generation
-from halogend.control.house import House, ledger_name
+from halogend.control.house import House
 from halogend.control.plan import Plan
 from halogend.control.plan_report import Drain
 from halogend.control.receipts import ModelAction
 from halogend.control.reclaim import drain_limit_s
+from halogend.control.replica import Replica
+from halogend.control.target import Target
 from halogend.control.unit import Unit
 
 
@@ -35,21 +38,59 @@ def drains(plan: Plan, house: House) -> dict[str, Drain]:
 
 
 def _present(unit: Unit) -> Present:
+    """A replica for each device where something serves or loads."""
     serving = unit.alive()
-    dead = [] if unit.serving is None or serving is not None else [unit.serving]
-    return Present(
-        active=unit.active,
-        serving=None if serving is None else ledger_name(serving),
-        reserve_bytes=0 if serving is None else serving.spec.engine.pool_reserve_bytes,
-        coming=unit.coming,
-        loading=None if unit.loading is None else ledger_name(unit.loading),
-        draining=tuple(ledger_name(each) for each in (*dead, *(one.generation for one in unit.retired))),
-        returnable=tuple(
-            Returnable(ledger_name(each.generation), each.target, each.generation.spec.engine.pool_reserve_bytes)
-            for each in unit.retired
-            if each.may_return
-        ),
-    )
+    served, loading = _by_device(serving), _by_device(unit.loading)
+    devices = list(served | loading) or list(_by_device(unit.retired[-1].generation if unit.retired else None)) or [""]
+    parts = [
+        Present(
+            active=_part(unit.active, device),
+            serving=served[device].name if device in served else None,
+            reserve_bytes=served[device].spec.engine.pool_reserve_bytes if device in served else 0,
+            coming=_part(unit.coming, device) if device in loading else None,
+            loading=loading[device].name if device in loading else None,
+            draining=tuple(each.name for each in _going(unit) if _stands_with(each, devices) == device),
+            returnable=tuple(each for where, each in _returnable(unit) if _stands_with(where, devices) == device),
+            device=device,
+        )
+        for device in devices
+    ]
+    return replace(parts[0], others=tuple(parts[1:]))
+
+
+def _by_device(generation: Generation | None) -> dict[str, Replica]:
+    return {} if generation is None else {each.spec.device: each for each in generation.replicas}
+
+
+def _going(unit: Unit) -> list[Replica]:
+    """Replicas on their way out: of a dead generation, of old ones, and those that one does without."""
+    alive = unit.alive()
+    dead = [] if unit.serving is None or alive is not None else [unit.serving]
+    leaving = [] if alive is None else alive.leaving
+    return [*(each for old in (*dead, *(one.generation for one in unit.retired)) for each in old.everybody), *leaving]
+
+
+def _returnable(unit: Unit) -> list[tuple[Replica, Returnable]]:
+    return [
+        (each, Returnable(each.name, _part_of(old.target, each.spec.device), each.spec.engine.pool_reserve_bytes))
+        for old in unit.retired
+        if old.may_return
+        for each in old.generation.replicas
+    ]
+
+
+def _part_of(target: Target, device: str) -> Target:
+    """Its replica there; the first where the target has none there."""
+    return target.part_on(device) or target
+
+
+def _part(target: Target | None, device: str) -> Target | None:
+    return None if target is None else _part_of(target, device)
+
+
+def _stands_with(replica: Replica, devices: list[str]) -> str:
+    """With what is on its device, else with the first."""
+    return replica.spec.device if replica.spec.device in devices else devices[0]
 
 
 def _that_stay(generation: Generation, action: ModelAction) -> list[float]:

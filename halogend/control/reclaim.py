@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import structlog
 
 from halogend.control.generation import Generation
-from halogend.control.house import House, ledger_name
+from halogend.control.house import House
 from halogend.control.receipts import ModelRecord
+from halogend.control.replica import Replica
 from halogend.control.retired import Retired, Stage
 from halogend.control.unit import Unit
 from halogend.control.waits import first_of
@@ -70,13 +72,32 @@ async def _drain(unit: Unit, retired: Retired, house: House, record: ModelRecord
 async def _end(old: Generation, house: House, record: ModelRecord | None) -> None:
     async with house.step(record, "reclaim") as step:
         statuses = await old.stop()
-        expected = house.ledger.holding(ledger_name(old))
-        house.leave(old)
-        step.detail.update(
-            exit_statuses=statuses,
-            expected_bytes=0 if expected is None else expected.total_bytes,
-            returned_bytes=old.measured_bytes,
-        )
+        expected = house.leave(old)
+        step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=old.measured_bytes)
+
+
+async def dismiss(
+    unit: Unit, generation: Generation, replica: Replica, house: House, record: ModelRecord | None
+) -> None:
+    """The same for one replica that its generation goes on without."""
+    limit_s = drain_limit_s(unit, house)
+    async with house.step(record, "drain") as step:
+        step.detail.update(replica=replica.name, limit_s=limit_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await replica.drained()
+        if left := list(replica.leases):
+            step.detail.update(ended=len(left))
+        for lease in left:
+            text = f"a replica of {unit.name} was taken away, and its drain_timeout_s of {limit_s:g} s is over"
+            lease.end("draining", text)
+    async with house.step(record, "reclaim") as step:
+        statuses = await replica.stop()
+        expected = house.leave_replica(replica)
+        step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=replica.measured_bytes)
+    generation.let_go(replica)
+    house.tell_of_room()
+    _log.info("replica_reclaimed", model=unit.name, replica=replica.name, returned_bytes=replica.measured_bytes)
 
 
 def drain_limit_s(unit: Unit, house: House) -> float:

@@ -11,8 +11,9 @@ import time
 import structlog
 
 from halogend.config.codes import Code
+from halogend.control.admission import Superseded
 from halogend.control.house import House
-from halogend.control.load import Superseded, load, present_fingerprint
+from halogend.control.load import load, present_fingerprint
 from halogend.control.startup import StartError
 from halogend.control.turns import assign
 from halogend.control.unit import Unit

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from halogend.control.answer import Answer
 from halogend.control.client import Order
 from halogend.control.generation import Generation
-from halogend.control.replica import Replica
+from halogend.control.replica import Lease, Replica
 from halogend.control.requests import InferenceRequest, RequestError, SamplingChoice, ServedModel
 from halogend.wire.messages import Limits, Sampling
 
@@ -168,11 +168,19 @@ class Router:
             route.kept_aliases = route.settings.aliases
         route.serving, route.settings, route.since, route.gone = generation, settings, self._clock(), None
         if old is not None:
-            for answer in [each for each in old.leases if isinstance(each, Answer) and not each.has_token]:
-                if (replica := generation.roomiest()) is not None:
-                    self._lease(route, answer, replica)
+            self._go_over(route, old.leases)
         route.wake()
         return old
+
+    def go_over(self, name: str, replica: Replica) -> None:
+        """It takes no further request: its leases without a token go to others."""
+        self._go_over(self._routes[name], frozenset(replica.leases))
+
+    def _go_over(self, route: Route, leases: frozenset[Lease]) -> None:
+        for answer in [each for each in leases if isinstance(each, Answer) and not each.has_token]:
+            serving = route.alive()
+            if serving is not None and (replica := serving.roomiest()) is not None:
+                self._lease(route, answer, replica)
 
     def set_settings(self, name: str, settings: RouteSettings) -> None:
         self._routes[name].settings = settings

@@ -14,7 +14,7 @@ import structlog
 from halogend.config.codes import Code
 from halogend.control.adjust import prepare
 from halogend.control.generation import Generation
-from halogend.control.house import House, ledger_name
+from halogend.control.house import House
 from halogend.control.ledger import Holding
 from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord
@@ -107,9 +107,10 @@ def _left(serving: Generation, target: Target, house: House) -> int:
 
 
 def _held(serving: Generation, house: House) -> Holding:
-    held = house.ledger.holding(ledger_name(serving))
+    (replica,) = serving.replicas  # several do not give way to a newcomer
+    held = house.ledger.holding(replica.name)
     if held is None:
-        raise ValueError(f"{ledger_name(serving)} is not in the ledger")
+        raise ValueError(f"{replica.name} is not in the ledger")
     return held
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from halogend.control.acceptance import Accepted
 from halogend.control.generation import Generation
-from halogend.control.house import House, ledger_name
+from halogend.control.house import House
 from halogend.control.receipts import Outcome
 from halogend.control.reconciler import Reconciler
+from halogend.control.replica import Replica
 from halogend.control.unit import Unit
 from halogend.wire.messages import EngineStats
 
@@ -112,10 +113,10 @@ def _generation(generation: Generation | None, house: House) -> dict[str, Any] |
     if generation is None:
         return None
     stats, pulse = generation.stats, generation.pulses().get("engine")
-    holding = house.ledger.holding(ledger_name(generation))
+    held = [holding for each in generation.replicas if (holding := house.ledger.holding(each.name)) is not None]
     return {
         "generation": generation.number,
-        "device": None if holding is None else holding.device,
+        "device": ", ".join(each.device for each in held) or None,
         "path": generation.spec.engine.path,
         "pids": generation.pids,
         "requests": len(generation.leases),
@@ -128,4 +129,17 @@ def _generation(generation: Generation | None, house: House) -> dict[str, Any] |
         "blocks_total": 0 if stats is None else stats.blocks_total,
         "pss_bytes": generation.measured_bytes,
         "kernels": generation.kernels,
+        "replicas": [_replica(each) for each in generation.everybody],
+    }
+
+
+def _replica(replica: Replica) -> dict[str, Any]:
+    return {
+        "replica": replica.name,
+        "device": replica.spec.device,
+        "weight": replica.weight,
+        "state": replica.state,
+        "requests": len(replica.leases),
+        "pids": replica.pids,
+        "pss_bytes": replica.measured_bytes,
     }

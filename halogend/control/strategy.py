@@ -19,6 +19,7 @@ from halogend.config.schema import Document
 from halogend.control.forecast import Forecast, Present, forecast, returning
 from halogend.control.ledger import Holding
 from halogend.control.plan import Plan, does_not_fit, make_plan, mib
+from halogend.control.side_by_side import apart, model_of, together
 from halogend.control.target import Landing, Target, Way
 
 _BESIDE = ("auto", "overlap")
@@ -45,13 +46,13 @@ def decide(
         if target is None
     }
     first = {name: target or open_ways[name][0] for name, target in settled.items()}
-    chosen, bytes_ = dict(first), forecast(now.held, now.present, first)
+    chosen, bytes_ = dict(first), _played(now, first)
     while bytes_.misfits:
-        moved = [name for name in bytes_.misfits if _next(now, name, chosen, open_ways)]
+        moved = [name for name in _models(bytes_) if _next(now, name, chosen, open_ways)]
         if not moved:
             return _refused(now, first, documents, wanted)
-        bytes_ = forecast(now.held, now.present, chosen)
-    return _plan(now, chosen, documents), bytes_
+        bytes_ = _played(now, chosen)
+    return _plan(now, chosen, documents), together(bytes_)
 
 
 def _stays(old: Target | None, new: Target) -> Target | None:
@@ -82,7 +83,7 @@ def _ways(target: Target, *, has_old: bool) -> Iterator[Target]:
         for each in target.elsewhere:
             if has_old or each.landing is Landing.IDLE:
                 yield replace(each, way=Way.OVERLAP)
-    if has_old and stated in ("auto", "shrink"):
+    if has_old and stated in ("auto", "shrink") and target.config.exec_mode == "single":
         yield replace(target, way=Way.SHRINK)
     if has_old and stated == "replace":
         yield replace(target, way=Way.REPLACE)
@@ -132,12 +133,27 @@ def _refused(
     now: Now, first: Mapping[str, Target], documents: tuple[Document | None, Document], wanted: Mapping[str, Target]
 ) -> tuple[Plan, Forecast]:
     """The bytes show what the first way would have taken."""
-    bytes_ = forecast(now.held, now.present, first)
+    bytes_, parts = _played(now, first), apart(now.present, first).wanted
     problems: tuple[Problem, ...] = tuple(
-        does_not_fit(first[name], taken, _tried(wanted[name], now), _levers(wanted[name], has_old=_has_old(now, name)))
-        for name, taken in bytes_.misfits.items()
+        _misfit(now, parts[key], taken, wanted[model_of(key)]) for key, taken in bytes_.misfits.items()
     )
-    return replace(_plan(now, first, documents), problems=problems), bytes_
+    return replace(_plan(now, first, documents), problems=problems), together(bytes_)
+
+
+def _misfit(now: Now, part: Target, taken: int, wanted: Target) -> Problem:
+    levers = _levers(wanted, has_old=_has_old(now, wanted.name))
+    return does_not_fit(part, taken, _tried(wanted, now), levers)
+
+
+def _played(now: Now, chosen: Mapping[str, Target]) -> Forecast:
+    """With every replica by itself."""
+    parts = apart(now.present, chosen)
+    return forecast(now.held, parts.present, parts.wanted)
+
+
+def _models(bytes_: Forecast) -> list[str]:
+    """Those that do not fit."""
+    return list(dict.fromkeys(model_of(key) for key in bytes_.misfits))
 
 
 def _plan(now: Now, chosen: Mapping[str, Target], documents: tuple[Document | None, Document]) -> Plan:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from halogend.config.fields import Apply, changed_fields
+from halogend.config.changes import model_changes
+from halogend.config.fields import Apply
 from halogend.config.fit import usable_bytes
 from halogend.config.placement import kv_ratios, share_memory, spares
 from halogend.config.schema import Document, ModelConfig
@@ -50,7 +51,8 @@ class Target:
     """A model's desired state, concrete. `floor_bytes` is the least KV pool that can serve one full
     request; `holding.kv_bytes` is what the pool may grow to. `budget_bytes` is what generations may take of its
     device, `shared_bytes` of the memory that its device is part of: more, where a document divides the host.
-    `elsewhere` is the same state on other devices, in order of choice."""
+    `elsewhere` is the same state on other devices, in order of choice. All this is of one replica, the first;
+    `others` are the same for the further ones."""
 
     config: ModelConfig
     inputs: Inputs
@@ -64,10 +66,19 @@ class Target:
     way: Way = Way.OVERLAP
     landing: Landing = Landing.HOME
     elsewhere: tuple[Target, ...] = ()
+    others: tuple[Target, ...] = ()
 
     @property
     def name(self) -> str:
         return self.config.name
+
+    @property
+    def parts(self) -> tuple[Target, ...]:
+        """One for each replica."""
+        return (self, *self.others)
+
+    def part_on(self, device: str) -> Target | None:
+        return next((part for part in self.parts if part.holding.device == device), None)
 
     @property
     def replaces(self) -> bool:
@@ -101,6 +112,11 @@ class Target:
         """What the pool of `old` may keep so that this one fits: `old` is part of the `taken_bytes`."""
         return old.kv_bytes - max(0, taken_bytes + self.needs_bytes - self.budget_bytes)
 
+    @property
+    def least(self) -> Holding:
+        """What it holds with the least pool."""
+        return replace(self.holding, kv_bytes=self.floor_bytes)
+
     def granted_beside(self, taken_bytes: int) -> int:
         """KV bytes its pool may have beside `taken_bytes` of others: what they leave, up to the target
         and never under the floor."""
@@ -110,13 +126,19 @@ class Target:
 
     def same_generation(self, other: Target) -> bool:
         """Would the same loaded generation serve both? Then the way between them is live."""
-        fields = changed_fields(self.config, other.config)
+        fields = model_changes(self.config, other.config)
         return (
             self.inputs.checkpoint == other.inputs.checkpoint
             and self.spec.engine.stretched == other.spec.engine.stretched
-            and (self.device, self.spec.cores) == (other.device, other.spec.cores)
+            and self._shares_a_place(other)
             and all(field.apply is not Apply.GENERATION for field in fields)
         )
+
+    def _shares_a_place(self, other: Target) -> bool:
+        """At least one replica can stay where it is, and none would have to move to other cores."""
+        there = {part.device: part.spec.cores for part in self.parts}
+        common = [part for part in other.parts if part.device in there]
+        return bool(common) and all(part.spec.cores == there[part.device] for part in common)
 
 
 def make_targets(document: Document, gathered: Gathered) -> dict[str, Target]:
@@ -126,27 +148,32 @@ def make_targets(document: Document, gathered: Gathered) -> dict[str, Target]:
     found = {}
     for name, resolved in gathered.models.items():
         own = _fixed_bytes(gathered, name)
-        peers = sum(_fixed_bytes(gathered, peer) for peer in _peers(gathered, resolved.device))
 
         def room(device: str, fixed: int, name: str = name, own: int = own) -> Room:
             budget = budgets[device]
             shared = sum(size for other, size in budgets.items() if share_memory(other, device))
-            return Room(budget, shared, max(0, budget - fixed), max(0, budget - own), ratios.get(name, 0.0))
+            ratio = ratios.get((name, device), 0.0)
+            return Room(budget, shared, max(0, budget - fixed), max(0, budget - own), ratio)
 
         elsewhere = tuple(
-            replace(_target(replace(resolved, device=device), room(device, own), gathered.machine), landing=landing)
-            for device, landing in _other_devices(document, gathered, resolved)
+            replace(_target(replace(resolved, devices=(device,)), 0, room(device, own), gathered.machine), landing=way)
+            for device, way in _other_devices(document, gathered, resolved)
         )
-        home = _target(resolved, room(resolved.device, peers), gathered.machine)
-        found[name] = replace(home, elsewhere=elsewhere)
+        home, *others = (
+            _target(resolved, index, room(device, _taken_by_peers(gathered, device)), gathered.machine)
+            for index, device in enumerate(resolved.devices)
+        )
+        found[name] = replace(home, elsewhere=elsewhere, others=tuple(others))
     return found
 
 
 def _other_devices(document: Document, gathered: Gathered, resolved: Resolved) -> list[tuple[str, Landing]]:
     """Where it may be beside its own, of the same kind: what is kept spare, and where any device will do those
     that nobody wants."""
-    kept, wanted = spares(document), {each.device for each in gathered.models.values()}
-    kind = resolved.device.partition(":")[0]
+    if resolved.config.exec_mode != "single":
+        return []
+    kept, wanted = spares(document), {device for each in gathered.models.values() for device in each.devices}
+    kind = resolved.devices[0].partition(":")[0]
     others = [each.id for each in gathered.machine.devices if each.id.partition(":")[0] == kind]
     is_free = resolved.config.device[0].id == "auto"
     return [(each, Landing.SPARE) for each in others if each in kept] + [
@@ -175,8 +202,9 @@ class Pool:
     reserve_bytes: int
 
 
-def _peers(gathered: Gathered, device: str) -> list[str]:
-    return [name for name, each in gathered.models.items() if each.device == device]
+def _taken_by_peers(gathered: Gathered, device: str) -> int:
+    """Weights and working memory of every model there."""
+    return sum(_fixed_bytes(gathered, name) for name, each in gathered.models.items() if device in each.devices)
 
 
 def _fixed_bytes(gathered: Gathered, name: str) -> int:
@@ -184,7 +212,8 @@ def _fixed_bytes(gathered: Gathered, name: str) -> int:
     return (facts.weight_bytes or 0) + facts.working_bytes
 
 
-def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
+def _target(resolved: Resolved, index: int, room: Room, machine: Machine) -> Target:
+    device, ref = resolved.devices[index], resolved.config.device[index]
     config = resolved.config
     limits = _limits(resolved)
     floor = resolved.kv.pool_bytes(limits.max_model_len)
@@ -192,7 +221,7 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
     wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
     kv_bytes = max(floor, min(most, wanted))
     pool = Pool(floor, kv_bytes, max(kv_bytes, room.reserve_bytes))
-    engine = _engine_spec(resolved, limits, pool, machine.cores_of(resolved.device))
+    engine = _engine_spec(resolved, limits, pool, machine.cores_of(device))
     text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
     spec = ReplicaSpec(
         model=config.name,
@@ -200,14 +229,16 @@ def _target(resolved: Resolved, room: Room, machine: Machine) -> Target:
         engine=engine,
         progress_timeout_s=config.load.progress_timeout_s,
         warmup_prompt=config.warmup.prompt,
-        cores=machine.pins(resolved.device),
+        cores=machine.pins(device),
+        device=device,
+        weight=ref.weight,
     )
     return Target(
         config=config,
         inputs=resolved.inputs,
         spec=spec,
         settings=_settings(resolved, limits),
-        holding=Holding(resolved.device, resolved.load.held_bytes, resolved.working_bytes, kv_bytes),
+        holding=Holding(device, resolved.load.held_bytes, resolved.working_bytes, kv_bytes),
         floor_bytes=floor,
         budget_bytes=room.budget_bytes,
         shared_bytes=room.shared_bytes,

@@ -18,13 +18,15 @@ from typing import Protocol
 
 import structlog
 
-from halogend.control.adjust import Adjustment, prepare
+from halogend.control.adjust import Adjustment, gained, prepare
+from halogend.control.admission import Wanted
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
 from halogend.control.house import House
+from halogend.control.load import load_replicas
 from halogend.control.mend import nurse
 from halogend.control.receipts import ModelRecord
-from halogend.control.reclaim import drain_limit_s
+from halogend.control.reclaim import dismiss, drain_limit_s
 from halogend.control.replica import UpdateError
 from halogend.control.retired import Retired
 from halogend.control.target import Target
@@ -70,6 +72,7 @@ class Update:
     unit: Unit
     target: Target
     house: House
+    record: ModelRecord | None
     adjustment: Adjustment
 
     @property
@@ -80,10 +83,11 @@ class Update:
         self.adjustment.commit()
         self.house.router.set_settings(self.unit.name, self.target.settings)
         self.unit.active = self.target
+        welcome(self.unit, self.adjustment, self.house, self.record)
         return None
 
     async def undo(self) -> None:
-        self.adjustment.discard()
+        await self.adjustment.discard()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +108,12 @@ class TakeBack:
         self.retired.returned()
         self.unit.deaths.clear()
         self.adjustment.commit()
-        return assign(self.unit, self.target, self.retired.generation, self.house, self.record)
+        before = assign(self.unit, self.target, self.retired.generation, self.house, self.record)
+        welcome(self.unit, self.adjustment, self.house, self.record)
+        return before
 
     async def undo(self) -> None:
-        self.adjustment.discard()
+        await self.adjustment.discard()
         self.retired.put_back()
 
 
@@ -116,7 +122,21 @@ async def update(unit: Unit, target: Target, house: House, record: ModelRecord |
     if unit.serving is None or unit.active is None:
         raise UpdateError(f"{unit.name} does not serve")
     async with house.step(record, "update"):
-        return Update(unit, target, house, await prepare(unit.serving, unit.active, target, house))
+        adjustment = await _adjusted(unit, unit.serving, unit.active, target, house, record)
+    return Update(unit, target, house, record, adjustment)
+
+
+async def _adjusted(
+    unit: Unit, generation: Generation, active: Target, target: Target, house: House, record: ModelRecord | None
+) -> Adjustment:
+    """With the replicas loaded that it gains. Raises UpdateError, StartError, Superseded; they are gone then."""
+    new = gained(generation, target)
+    newcomers = await load_replicas(unit, generation, Wanted(target, new), house, record) if new else ()
+    try:
+        return await prepare(generation, active, target, house, newcomers=newcomers)
+    except BaseException:
+        await house.end(newcomers)
+        raise
 
 
 async def take_back(unit: Unit, target: Target, house: House, record: ModelRecord | None, retired: Retired) -> TakeBack:
@@ -125,11 +145,20 @@ async def take_back(unit: Unit, target: Target, house: House, record: ModelRecor
     async with house.step(record, "take_back") as step:
         step.detail.update(generation=retired.generation.number)
         try:
-            adjustment = await prepare(retired.generation, retired.target, target, house)
+            adjustment = await _adjusted(unit, retired.generation, retired.target, target, house, record)
         except BaseException:
             retired.put_back()
             raise
     return TakeBack(unit, target, house, record, retired, adjustment)
+
+
+def welcome(unit: Unit, adjustment: Adjustment, house: House, record: ModelRecord | None) -> None:
+    """Replicas that came serve from now on, and those that go drain."""
+    generation = adjustment.generation
+    house.cores.join(*adjustment.newcomers)
+    for leaver in adjustment.leavers:
+        house.router.go_over(unit.name, leaver)
+        unit.reclaim(dismiss(unit, generation, leaver, house, record))
 
 
 def assign(

@@ -86,7 +86,7 @@ class Unit:
         self.reclaims: set[asyncio.Task[None]] = set()
         self.probation: Probation | None = None
         self.trouble: str | None = None
-        self.degraded: str | None = None
+        self._degraded: str | None = None
         self.deaths: list[float] = []
         self.is_wanted = True
         self._pending: Change | None = None
@@ -95,6 +95,19 @@ class Unit:
         self._poked = False
         self._woken = asyncio.Event()
         self._numbers = 0
+
+    @property
+    def degraded(self) -> str | None:
+        wrong = [
+            *([self._degraded] if self._degraded else []),
+            *([] if self.serving is None else self.serving.wounds()),
+        ]
+        return "; ".join(wrong) or None
+
+    @degraded.setter
+    def degraded(self, why: str | None) -> None:
+        """Of the whole generation; what is wrong with a replica it says itself."""
+        self._degraded = why
 
     @property
     def goal(self) -> Target | None:

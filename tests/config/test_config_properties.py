@@ -144,7 +144,6 @@ SINGLE_VALUED = {
     "apiVersion",
     "reload.atomic",
     "models[].engine_version",
-    "models[].exec_mode",
     "models[].load.verify",
 }
 SEVERAL = [field for field in fields() if field.path not in SINGLE_VALUED | SECTIONS]

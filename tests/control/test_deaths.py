@@ -311,9 +311,10 @@ async def test_a_process_that_is_gone_is_not_asked(serving):
     """Its socket is closed a moment before its exit is seen: nobody waits for an answer meanwhile."""
     world = await serving()
     serving_generation = world.unit("a").serving
-    for worker in serving_generation.replicas[0]._workers.values():
+    (replica,) = serving_generation.replicas
+    for worker in replica._workers.values():
         worker.close()
-    limits = serving_generation.engine_limits
+    change = PrepareEngine(update=1, limits=serving_generation.engine_limits)
     with pytest.raises(UpdateError):
         async with asyncio.timeout(5):
-            await serving_generation.prepare(None, PrepareEngine(update=1, limits=limits))
+            await serving_generation.prepare(None, {replica: change})

@@ -98,9 +98,10 @@ OTHER_VALUE = {
     "models[].reload.strategy": "overlap",
     "models[].reload.drain_timeout_s": 7.0,
     "models[].engine_version": "0.15.2",
+    "models[].exec_mode": "data_parallel",
     "models[].probation": {"s": 60.0},
 }
-ONE_VALUE_ONLY = {"models[].exec_mode", "models[].load.verify"}
+ONE_VALUE_ONLY = {"models[].load.verify"}
 IN_A_SECTION = {f"models[].probation.{key}" for key in schema.ProbationConfig.model_fields}  # comes as a whole
 FIELDS = {field.path: field for field in leaf_fields(schema.Document) if field.path.startswith("models[]")}
 
@@ -112,6 +113,8 @@ def changed(world, path):
     entry = dict(BASE)
     if path == "models[].kv_cache_ratio":
         del entry["kv_cache_bytes"]
+    if path == "models[].exec_mode":
+        entry["device"] = "cpu:0"  # it wants to be told
     *sections, last = path.removeprefix("models[].").split(".")
     for section in sections:
         entry = entry | {section: {last: value}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -12,7 +12,7 @@ from halogend.checkpoint.geometry import Geometry
 from halogend.config.canonical import revision
 from halogend.config.facts import DeviceFacts, Facts, KvFacts, ModelFacts
 from halogend.config.parse import parse
-from halogend.config.placement import device_of
+from halogend.config.placement import devices_of
 from halogend.config.rules import check
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import size_bytes
@@ -26,6 +26,7 @@ from halogend.control.plan import Plan
 from halogend.control.plan_report import Drain, Subject, rejected, report, rooms_of
 from halogend.control.planning import Draft
 from halogend.control.receipts import ModelAction
+from halogend.control.side_by_side import apart
 from halogend.control.strategy import Now, decide
 from halogend.control.target import Target, make_targets
 
@@ -58,7 +59,7 @@ class Imagined:
     def gather(self, document: Document) -> Gathered:
         machine = self.machine.as_divided(document)
         resolved = {
-            model.name: self._resolved(model, device_of(model, document, machine.devices)) for model in document.models
+            model.name: self._resolved(model, devices_of(model, document, machine.devices)) for model in document.models
         }
         facts = {
             name: ModelFacts(
@@ -83,15 +84,18 @@ class Imagined:
 
     def serving(self, targets: Mapping[str, Target]) -> Standing:
         """These models serve, each as it would after a start."""
-        ends = forecast({}, {}, targets).after
-        return Standing(
-            {f"{name}#1": holding for name, holding in ends.items()},
-            {
-                name: Present(target, f"{name}#1", target.spec.engine.pool_reserve_bytes)
-                for name, target in targets.items()
-            },
-            dict(targets),
-        )
+        parts = apart({}, targets)
+        ends = forecast({}, parts.present, parts.wanted).after
+        named = {id(parts.wanted[key]): holding for key, holding in ends.items()}
+        held, present = {}, {}
+        for name, target in targets.items():
+            replicas = []
+            for index, part in enumerate(target.parts):
+                held[f"{name}#1" + (f"/{index}" if index else "")] = named[id(part)]
+                reserve = part.spec.engine.pool_reserve_bytes
+                replicas.append(Present(part, list(held)[-1], reserve, device=part.holding.device))
+            present[name] = replace(replicas[0], others=tuple(replicas[1:]))
+        return Standing(held, present, dict(targets))
 
     def plan(self, running: str, wanted: str) -> dict[str, Any]:
         """The report of what `wanted` would do where `running` runs."""
@@ -123,7 +127,7 @@ class Imagined:
             if each.action in ends
         }
 
-    def _resolved(self, model: ModelConfig, device: str) -> Resolved:
+    def _resolved(self, model: ModelConfig, devices: tuple[str, ...]) -> Resolved:
         known = {"weights": "1GiB", "working": "256MiB", "block": "1MiB", "stored": "F16", "s": 5.0}
         known |= self.checkpoints.get(model.model, {})
         held = size_bytes(known["weights"])
@@ -144,7 +148,7 @@ class Imagined:
             kv=KvFacts(size_bytes(known["block"]), (None,), 256),
             compute_dtype="bf16",
             kv_dtype="bf16" if model.kv_cache_dtype == "auto" else model.kv_cache_dtype,
-            device=device,
+            devices=devices,
             template=model.chat_template,
             inputs=Inputs((model.model, "0"), None),
             sampling={},

@@ -1,0 +1,82 @@
+"""A forecast where models have several replicas: each is played as a model of its own, which it is to a device.
+
+Pure. An old and a new replica on one device are one such model, and so follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from halogend.control.forecast import DeviceForecast, Forecast, Present
+from halogend.control.ledger import Holding
+from halogend.control.target import Target
+
+_MARK = "\n"  # in no model's name
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """What `forecast` takes, each replica by a name of its own; that of the first is its model's."""
+
+    present: Mapping[str, Present]
+    wanted: Mapping[str, Target]
+
+
+def apart(present: Mapping[str, Present], wanted: Mapping[str, Target]) -> Apart:
+    """In the order of `wanted`."""
+    found, targets = {}, {}
+    for name in (*wanted, *(name for name in present if name not in wanted)):
+        olds = present[name].parts if name in present else ()
+        news = wanted[name].parts if name in wanted else ()
+        for index, (old, new) in enumerate(_pairs(olds, news)):
+            key = f"{name}{_MARK}{index}" if index else name
+            if old is not None:
+                found[key] = replace(old, others=())
+            if new is not None:
+                targets[key] = new
+    return Apart(found, targets)
+
+
+def together(bytes_: Forecast) -> Forecast:
+    """By model again: what its replicas hold is added up. Misfits stay apart."""
+    return replace(
+        bytes_,
+        devices=tuple(_named(each) for each in bytes_.devices),
+        starts=_summed(bytes_.starts),
+        after=_summed(bytes_.after),
+    )
+
+
+def _pairs(olds: Iterable[Present], news: Iterable[Target]) -> list[tuple[Present | None, Target | None]]:
+    """Those on the same device, then the others one by one."""
+    left = list(olds)
+    pairs: list[tuple[Present | None, Target | None]] = []
+    without = []
+    for new in news:
+        old = next((each for each in left if each.device == new.holding.device), None)
+        if old is None:
+            without.append(len(pairs))
+        else:
+            left.remove(old)
+        pairs.append((old, new))
+    for index in without[: len(left)]:
+        pairs[index] = (left.pop(0), pairs[index][1])
+    return [*pairs, *((old, None) for old in left)]
+
+
+def model_of(key: str) -> str:
+    """Whose replica this is."""
+    return key.partition(_MARK)[0]
+
+
+def _named(each: DeviceForecast) -> DeviceForecast:
+    return each if each.during is None else replace(each, during=model_of(each.during))
+
+
+def _summed(holdings: Mapping[str, Holding]) -> dict[str, Holding]:
+    found: dict[str, Holding] = {}
+    for key, holding in holdings.items():
+        before = found.get(model_of(key))
+        found[model_of(key)] = holding if before is None else before.beside(holding)
+    return found

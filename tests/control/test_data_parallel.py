@@ -1,0 +1,253 @@
+"""A copy of the model on each device: who takes a request, what a death means, how copies come and go."""
+
+import os
+import signal
+
+import pytest
+from support.played.world import collect, document, failure_of, reached, until
+
+from halogend.control import mend
+from halogend.control.receipts import Milestone
+
+PARTS = [{"id": "cpu:0", "cores": "0"}, {"id": "cpu:1", "cores": "1"}]
+BOTH = {"exec_mode": "data_parallel", "device": ["cpu:0", "cpu:1"]}
+ONE = {"exec_mode": "data_parallel", "device": ["cpu:1"]}
+REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
+pytestmark = pytest.mark.skipif(os.sched_getaffinity(0) < {0, 1}, reason="needs the cores 0 and 1")
+
+
+@pytest.fixture
+async def replicated(world):
+    """A world in which `a` serves on two devices."""
+
+    async def make(**fields):
+        new = await world()
+        receipt = await _apply(new, **{**BOTH, **fields})
+        assert receipt.outcome == "applied", receipt.view()
+        await until(lambda: not new.unit("a").reclaims, "all is quiet")
+        return new
+
+    return make
+
+
+async def _apply(world, *, until=Milestone.CLOSED, file=None, **fields):
+    return await world.apply(world.model("a", file, **fields), devices=PARTS, until=until)
+
+
+def _replicas(world):
+    return {replica.spec.device: replica for replica in world.unit("a").serving.replicas}
+
+
+def _leases(world):
+    return {device: len(replica.leases) for device, replica in _replicas(world).items()}
+
+
+async def _kill(world, device, role="engine"):
+    os.kill(_replicas(world)[device].pids[role], signal.SIGKILL)
+
+
+async def _all_serve(world, count=2):
+    await until(lambda: sum(each.is_alive for each in world.unit("a").serving.replicas) == count, "all serve")
+
+
+async def test_a_replica_serves_on_each_device_and_holds_its_bytes_there(replicated):
+    world = await replicated()
+    assert set(world.house.ledger.view()) == {"a#1", "a#1/1"}
+    assert {each["device"] for each in world.house.ledger.view().values()} == {"cpu:0", "cpu:1"}
+    pids = world.unit("a").serving.pids
+    assert set(pids) == {"text", "engine", "text/1", "engine/1"}
+    assert [os.sched_getaffinity(pids[role]) for role in ("engine", "engine/1")] == [{0}, {1}]
+    shown = world.status()["models"]["a"]["serving"]["replicas"]
+    assert [(each["device"], each["state"]) for each in shown] == [("cpu:0", "ready"), ("cpu:1", "ready")]
+    same = await _apply(world, exec_mode="data_parallel", device="cpu:1, cpu:0")
+    assert (same.outcome, world.stage.loads()) == ("applied", 2)  # the order is a live change of nothing
+
+
+async def test_a_request_goes_where_there_is_most_room_for_its_weight(replicated):
+    world = await replicated(device=[{"id": "cpu:0", "weight": 2}, "cpu:1"])
+    world.stage.hold("generate", prompt="slow")
+    answers = [await world.submit("a", "slow", 5) for _ in range(6)]
+    assert _leases(world) == {"cpu:0": 4, "cpu:1": 2}
+    receipt = await _apply(world, exec_mode="data_parallel", device=["cpu:0", {"id": "cpu:1", "weight": 9}])
+    (change,) = receipt.models["a"].changes
+    assert (receipt.outcome, change["field"], change["class"], world.stage.loads()) == ("applied", "device", "live", 2)
+    answers += [await world.submit("a", "slow", 5) for _ in range(6)]
+    assert _leases(world) == {"cpu:0": 4, "cpu:1": 8}
+    for answer in answers:
+        answer.close()
+    assert _leases(world) == {"cpu:0": 0, "cpu:1": 0}
+
+
+@pytest.mark.parametrize("role", ["text", "engine"])
+async def test_one_death_leaves_the_others_serving_and_is_mended_in_its_place(replicated, role):
+    world = await replicated()
+    slow = world.stage.hold("generate", prompt="slow", times=2)
+    one, other = [await world.submit("a", "slow", 5) for _ in range(2)]
+    (await slow.reached(2)).say("token")
+    await until(lambda: one.has_token or other.has_token, "a token has come")
+    begun, new = (one, other) if one.has_token else (other, one)
+    back = world.stage.hold("load", role="engine")
+    for device in _replicas(world):
+        if _replicas(world)[device] is begun.holder:
+            await _kill(world, device, role)
+    assert failure_of(await collect(begun)) == "engine_died"
+    assert world.state("a") == "serving"
+    assert failure_of(await world.ask("a")) is None  # the one that is left answers
+    await back.reached()
+    assert "process" in world.status()["models"]["a"]["degraded"]
+    assert not new.has_token
+    back.release()
+    await _all_serve(world)
+    assert world.status()["models"]["a"]["degraded"] is None
+    assert world.unit("a").serving.number == 1
+    assert set(world.house.ledger.view()) == {"a#1", "a#1/1"}
+    slow.release("finish")
+    assert failure_of(await collect(new)) is None
+
+
+async def test_a_request_without_a_token_goes_over_when_its_replica_dies(replicated):
+    world = await replicated()
+    slow = world.stage.hold("generate", prompt="slow", times=1)
+    answer = await world.submit("a", "slow")
+    await slow.reached()
+    (device,) = [each for each, replica in _replicas(world).items() if replica is answer.holder]
+    await _kill(world, device)
+    assert failure_of(await collect(answer)) is None
+    assert (answer.generation, answer.deaths) == (1, 1)
+
+
+async def test_a_live_change_reaches_a_replica_that_is_being_mended(replicated):
+    world = await replicated()
+    back = world.stage.hold("load", role="engine")
+    await _kill(world, "cpu:1")
+    await back.reached()
+    receipt = await _apply(world, **BOTH, max_batch=7)
+    assert receipt.outcome == "applied"
+    back.release()
+    await _all_serve(world)
+    assert [each.engine_limits.max_batch for each in world.unit("a").serving.replicas] == [7, 7]
+    assert [call.detail["pool_bytes"] for call in world.stage.at("commit", "engine")][-1] > 0
+
+
+async def test_a_replica_is_tried_again_and_again_and_never_from_other_files(replicated, monkeypatch):
+    monkeypatch.setattr(mend, "BACKOFF_S", (0.0,))
+    world = await replicated()
+    stat = (world.folder / "a.gguf").stat()
+    refuse = world.stage.order("load", where={"role": "engine"}, **REFUSED)
+    await _kill(world, "cpu:0")
+    await until(lambda: len(refuse.calls) > 2, "it was tried more often than there are waits")
+    assert "no memory" in world.status()["models"]["a"]["degraded"]
+    os.utime(world.folder / "a.gguf", ns=(1, 1))
+    refuse.release()
+    await until(lambda: "changed" in (world.status()["models"]["a"]["degraded"] or ""), "the files are others")
+    os.utime(world.folder / "a.gguf", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    await _all_serve(world)
+
+
+async def test_when_all_are_dead_the_generation_is_and_the_model_is_started_again(replicated):
+    world = await replicated()
+    back = world.stage.hold("load", role="engine", times=1)
+    await _kill(world, "cpu:0")
+    await back.reached()
+    await _kill(world, "cpu:1")
+    await until(lambda: world.unit("a").alive() is not None and world.unit("a").alive().number == 2, "another serves")
+    assert set(world.house.ledger.view()) == {"a#2", "a#2/1"}
+    await until(lambda: len(world.children()) == 4, "nothing is left of the dead")
+
+
+async def test_a_dropped_replica_drains_and_one_that_is_added_is_loaded_alone(replicated):
+    world = await replicated()
+    stays = _replicas(world)["cpu:1"].pids
+    slow = world.stage.hold("generate", prompt="slow")
+    answers = [await world.submit("a", "slow", 5) for _ in range(4)]
+    for number in range(1, 5):
+        await slow.reached(number)
+    gone = _replicas(world)["cpu:0"]
+    calls = [call for call in slow.calls if call.pid == gone.pids["engine"]]
+    calls[0].say("token")
+    await until(lambda: any(answer.has_token for answer in answers), "a token has come")
+    begun = next(answer for answer in answers if answer.has_token)
+    receipt = await _apply(world, **ONE, until=Milestone.SERVING)
+    assert (receipt.outcome, receipt.models["a"].action) == ("applied", "update")
+    assert [answer.holder is gone for answer in answers if answer is not begun] == [False] * 3
+    assert begun.holder is gone
+    slow.release("finish")
+    assert [failure_of(await collect(answer)) for answer in answers] == [None] * 4
+    await reached(receipt)
+    assert set(world.house.ledger.view()) == {"a#1/1"}
+    assert [step.name for step in receipt.models["a"].steps] == ["update", "drain", "reclaim"]
+    assert _replicas(world)["cpu:1"].pids == stays
+    before = world.dump()
+    receipt = await _apply(world, **BOTH)
+    assert (receipt.outcome, world.stage.loads(), world.unit("a").serving.number) == ("applied", 3, 1)
+    assert set(world.house.ledger.view()) == {"a#1/1", "a#1/2"}
+    assert [step.name for step in receipt.models["a"].steps][:2] == ["update", "load"]
+    receipt = await _apply(world, **ONE)
+    assert receipt.outcome == "applied"
+    await world.comes_back_to(before, "active")
+
+
+async def test_a_replica_that_cannot_be_added_changes_nothing(replicated):
+    world = await replicated(**ONE)
+    before = world.dump()
+    world.stage.order("load", where={"role": "engine"}, **REFUSED)
+    receipt = await _apply(world, **BOTH)
+    assert receipt.outcome == "failed"
+    await world.comes_back_to(before)
+    await _all_serve(world, 1)
+
+
+async def test_a_change_that_the_stayers_refuse_ends_the_replica_that_was_loaded_for_it(replicated):
+    world = await replicated(**ONE)
+    before = world.dump()
+    world.stage.order("prepare", where={"role": "engine"}, **REFUSED)
+    receipt = await _apply(world, **BOTH, max_batch=7)
+    assert receipt.outcome == "failed"
+    await world.comes_back_to(before)
+
+
+async def test_another_file_is_another_generation_on_every_device(replicated):
+    world = await replicated()
+    receipt = await _apply(world, **BOTH, file="b")
+    assert (receipt.outcome, receipt.models["a"].action) == ("applied", "replace")
+    assert set(world.house.ledger.view()) == {"a#2", "a#2/1"}
+    await until(lambda: len(world.children()) == 4, "the old ones are gone")
+
+
+async def test_where_one_replica_does_not_load_none_stays(replicated):
+    world = await replicated()
+    before = world.dump()
+    world.stage.order("load", where={"role": "engine", "model": "b"}, times=1, **REFUSED)
+    receipt = await _apply(world, **BOTH, file="b")
+    assert receipt.outcome == "failed"
+    await world.comes_back_to(before)
+
+
+async def test_the_plan_has_the_bytes_of_each_device(world):
+    new = await world()
+    new.text = document(new.model("a", **BOTH), devices=PARTS)
+    planned = await new.steering.plan()
+    assert planned["outcome"] == "changes", planned
+    after = {each["device"]: each["after"]["total_bytes"] for each in planned["devices"]}
+    receipt = await reached(new.edit(new.text))
+    assert receipt.outcome == "applied"
+    held = new.house.ledger.held()
+    assert after == {"cpu:0": held["a#1"].total_bytes, "cpu:1": held["a#1/1"].total_bytes}
+    assert planned["models"][0]["after"]["total_bytes"] == sum(after.values())
+    for wanted, action in ((ONE, "update"), ({**BOTH, "precision": "int8"}, "replace")):
+        new.text = document(new.model("a", **wanted), devices=PARTS)
+        planned = await new.steering.plan()
+        assert planned["models"][0]["action"] == action
+        assert (await reached(new.edit(new.text))).outcome == "applied"
+        held = list(new.house.ledger.held().values())
+        assert {each["device"]: each["after"]["total_bytes"] for each in planned["devices"]} == {
+            device: sum(each.total_bytes for each in held if each.device == device) for device in ("cpu:0", "cpu:1")
+        }
+
+
+async def test_a_host_that_comes_to_a_model_with_one_device_grows_it_to_two(serving):
+    """From single to a copy on each device is another generation, which follows the old one."""
+    world = await serving()
+    receipt = await world.apply(world.model("a", **BOTH), devices=PARTS)
+    assert (receipt.outcome, receipt.models["a"].action) == ("applied", "replace")
+    assert set(world.house.ledger.view()) == {"a#2", "a#2/1"}
