@@ -5,7 +5,7 @@ from torture.document import Checkpoint, Wish
 from torture.evidence import Evidence, Serving
 from torture.messages import Asked, End
 from torture.mount import Mount
-from torture.session import capacity_of, dealt
+from torture.schedule import capacity_of, dealt
 from torture.watch import servings_of
 
 from halogend.config.parse import parse

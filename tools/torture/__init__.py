@@ -6,5 +6,6 @@ what /proc says of processes; it must never import halogend, so that nothing of 
     __main__   options, the report, the exit status          session    start, phases, end
     client     the load, in a process of its own             acts       what is done to the daemon
     stage      the daemon, its document and what was seen    windows    which gap belongs to which step
+    watch      what goes on beside the acts                  schedule   which act comes when
     evidence   what a run leaves                             verdict    evidence -> PASS and FAIL
 """

@@ -47,6 +47,8 @@ class Daemon:
             answer = await http11.ask(await http11.unix(str(self._socket)), method, f"/admin/v1{target}", body)
             try:
                 return answer.status, json.loads(await answer.body())
+            except EOFError as error:
+                raise ConnectionResetError(f"{target}: the answer broke off") from error
             finally:
                 answer.close()
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +17,13 @@ from torture.daemon import Daemon
 from torture.document import Checkpoint, Wish
 from torture.evidence import Count, Evidence, Goal
 from torture.load import LoadProcess
+from torture.machine import Cores, free_ports
 from torture.messages import Asked, Closed, End, Open, Ports
 from torture.models import TINY
 from torture.mount import Mount
 from torture.processes import descendants, is_alive
 from torture.prompts import PROMPTS
+from torture.schedule import Act, capacity_of, dealt
 from torture.stage import LOOK_S, Fault, Stage
 from torture.watch import Keeper, Memory, servings_of, turn_policies
 
@@ -32,8 +32,6 @@ CLIENTS = 8  # that measure it
 TINY_SHARE, REAL_SHARE = 0.5, 0.4  # of the time; the rest is start and end
 QUIET_LEAST_S = 1.0
 FLAT_S = 15.0
-Act = tuple[str, Callable[[Checkpoint], Awaitable[None]]]
-"""A name, and what is done; it gets the checkpoint that does not serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +48,13 @@ class Options:
     say: Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Cores:
-    """With four and more the load has one of its own; on fewer it shares them with the daemon."""
-
-    daemon: frozenset[int]
-    load: frozenset[int]
-
-    @classmethod
-    def present(cls) -> Cores:
-        cores = sorted(os.sched_getaffinity(0))
-        if len(cores) < 4:
-            return cls(frozenset(cores), frozenset(cores))
-        return cls(frozenset(cores[:-1]), frozenset(cores[-1:]))
-
-
 async def torture(options: Options) -> Evidence:
     """A run that breaks off is a fault among the others."""
     cores, evidence = Cores.present(), Evidence()
     evidence.machine = {"daemon_cores": sorted(cores.daemon), "load_cores": sorted(cores.load)}
     tiny = [Checkpoint(path, "tiny", "fp32", "2MiB") for path in await asyncio.to_thread(_write_tiny, options.folder)]
     real = [Checkpoint(path, path.name.partition(".")[0], "auto", "24MiB") for path in options.real]
-    ports = _free_ports(2)
+    ports = free_ports(2)
     wish = Wish(tiny[0], ports[0])
     mount = Mount(options.folder / "mount", wish.text())
     daemon = Daemon(options.folder, mount.path, cores.daemon)
@@ -256,37 +239,6 @@ class _Run:
             await asyncio.sleep(LOOK_S)
 
 
-def capacity_of(asked: Sequence[Asked], began_at: float, ended_at: float) -> float:
-    """Answers a second, by the text that came in this time: answers that were under way count in part."""
-    whole = [len(each.tokens_at) for each in asked if each.end is End.ANSWERED]
-    seen = sum(began_at <= at <= ended_at for each in asked for at in each.tokens_at)
-    return seen * len(whole) / (max(1, sum(whole)) * (ended_at - began_at))
-
-
-def dealt(deck: list[Act], slots: int) -> list[list[Act]]:
-    """Acts by slot: each act at least once, each slot at least one, in turn."""
-    total = max(len(deck), slots)
-    found: list[list[Act]] = [[] for _ in range(slots)]
-    for number in range(total):
-        found[number * slots // total].append(deck[number % len(deck)])
-    return found
-
-
 def _write_tiny(folder: Path) -> list[Path]:
     subprocess.run([sys.executable, "-m", "torture.models", str(folder)], check=True)
     return [folder / f"{name}.gguf" for name in TINY]
-
-
-def _free_ports(count: int) -> tuple[int, ...]:
-    """Below those that the kernel gives to connections: one that is left must not be taken by a client."""
-    found: list[int] = []
-    for port in range(20_000 + os.getpid() % 8_000, 32_000):
-        with socket.socket() as sock:
-            try:
-                sock.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return tuple(found)
-    raise Fault("no port is free")

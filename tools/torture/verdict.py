@@ -160,14 +160,16 @@ def _reclaims(evidence: Evidence) -> Line:
 
 
 def _peaks(evidence: Evidence) -> Line:
-    off = [abs(each.measured_bytes / each.planned_bytes - 1) for each in evidence.peaks if each.planned_bytes]
+    """Each change: what its plan said would be held at the most, and what was, within 5 %."""
+    peaks = [each for each in evidence.peaks if each.planned_bytes]
+    off = [abs(each.measured_bytes / each.planned_bytes - 1) for each in peaks]
     bad = [each for each in off if each > PEAK_SHARE]
     text = f"{len(off) - len(bad)} of {len(off)} plans told the peak within 5 %"
-    if off:
-        worst = evidence.peaks[max(range(len(off)), key=off.__getitem__)]
+    if peaks:
+        worst = peaks[max(range(len(off)), key=off.__getitem__)]
         text += f"; farthest off: {_mib(worst.planned_bytes)} MiB planned, {_mib(worst.measured_bytes)} held"
         text += f" ({worst.change})"
-    figures = {"peaks": [[each.change, each.planned_bytes, each.measured_bytes] for each in evidence.peaks]}
+    figures = {"peaks": [[each.change, each.planned_bytes, each.measured_bytes] for each in peaks]}
     return Line("plan's peak", MEMORY, not bad if off else None, text, figures)
 
 
