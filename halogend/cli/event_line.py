@@ -42,6 +42,10 @@ def _generation(data: dict[str, Any]) -> str:
     return f"{data['model']}: generation {data['generation']} is {data['state']}"
 
 
+def _replica(data: dict[str, Any]) -> str:
+    return f"{data['model']}: replica {data['replica']} on {data['device']} is {data['state']}"
+
+
 def _progress(data: dict[str, Any]) -> str:
     name = f"{data['model']}: generation {data['generation']}"
     if not data["total_bytes"]:
@@ -93,6 +97,7 @@ _WORDS = {
     "receipt": _receipt,
     "step": _step,
     "generation": _generation,
+    "replica": _replica,
     "progress": _progress,
     "model": _model,
     "hold": _hold,

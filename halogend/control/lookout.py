@@ -15,6 +15,7 @@ import structlog
 from halogend.control.events import Events
 from halogend.control.generation import Generation
 from halogend.control.reconciler import Reconciler
+from halogend.control.replica import Replica
 from halogend.control.status import state
 from halogend.control.steering import Steering
 from halogend.control.unit import Unit
@@ -36,6 +37,7 @@ class Lookout:
         self._steering = steering
         self._source = source
         self._models: dict[str, View] = {}
+        self._replicas: dict[str, View] = {}
         self._loads: dict[tuple[str, int], View] = {}
         self._standing: View = {}
 
@@ -48,8 +50,9 @@ class Lookout:
             await asyncio.sleep(_EVERY_S)
 
     def tick(self) -> None:
-        """One event for each thing that is not as it was: `model`, `progress`, `hold`, `drift`, ..."""
+        """One event for each thing that is not as it was: `model`, `replica`, `progress`, `hold`, ..."""
         self._look_at_models()
+        self._look_at_replicas()
         self._look_at_loads()
         self._look_at_standing()
 
@@ -59,6 +62,16 @@ class Lookout:
             if view != self._models.get(name):
                 self._events.publish("model", model=name, **view)
         self._models = now
+
+    def _look_at_replicas(self) -> None:
+        """Of generations that have several; what becomes of the only one is told of its generation."""
+        copied = [each for unit in self._units.values() for each in unit.generations if len(each.replicas) > 1]
+        now = {replica.name: _replica(each, replica) for each in copied for replica in each.replicas}
+        gone = {name: {**view, "state": "gone"} for name, view in self._replicas.items() if name not in now}
+        for name, view in {**gone, **now}.items():
+            if view != self._replicas.get(name):
+                self._events.publish("replica", replica=name, **view)
+        self._replicas = now
 
     def _look_at_loads(self) -> None:
         loading = [each.loading for each in self._units.values() if each.loading is not None]
@@ -82,6 +95,11 @@ class Lookout:
 
 def _model(unit: Unit) -> View:
     return {"state": state(unit), "trouble": _cut(unit.trouble), "degraded": _cut(unit.degraded)}
+
+
+def _replica(generation: Generation, replica: Replica) -> View:
+    numbers = {"model": generation.model, "generation": generation.number}
+    return {**numbers, "device": replica.spec.device, "state": str(replica.state)}
 
 
 def _progress(generation: Generation) -> View:

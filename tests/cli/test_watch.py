@@ -199,6 +199,11 @@ LINES = [
     ("state_trouble", {"state_trouble": None}, "state is kept again"),
     ("source_trouble", {"source_trouble": "no inotify"}, "looked at now and then: no inotify"),
     ("source_trouble", {"source_trouble": None}, "the source is watched again"),
+    (
+        "replica",
+        {"replica": "chat#3/1", "model": "chat", "device": "cpu:1", "state": "dead"},
+        "chat: replica chat#3/1 on cpu:1 is dead",
+    ),
     ("daemon", {"state": "stopping"}, "the daemon is stopping"),
     ("news", {"of": "tomorrow"}, "news: of tomorrow"),
 ]

@@ -7,6 +7,7 @@ import pytest
 from support.played.world import collect, document, failure_of, reached, until
 
 from halogend.control import mend
+from halogend.control.lookout import Lookout
 from halogend.control.receipts import Milestone
 
 PARTS = [{"id": "cpu:0", "cores": "0"}, {"id": "cpu:1", "cores": "1"}]
@@ -251,3 +252,18 @@ async def test_a_host_that_comes_to_a_model_with_one_device_grows_it_to_two(serv
     receipt = await world.apply(world.model("a", **BOTH), devices=PARTS)
     assert (receipt.outcome, receipt.models["a"].action) == ("applied", "replace")
     assert set(world.house.ledger.view()) == {"a#2", "a#2/1"}
+
+
+async def test_a_death_and_the_return_of_a_replica_are_heard_of(replicated):
+    world = await replicated()
+    lookout, began = Lookout(world.reconciler, world.steering), world.house.events.last_id
+    lookout.tick()
+    await _kill(world, "cpu:1")
+    await until(lambda: not _replicas(world)["cpu:1"].is_alive, "it is dead")
+    lookout.tick()
+    await _all_serve(world)
+    lookout.tick()
+    heard = world.house.events.after(int(began.partition("-")[2]))
+    states = [event.data["state"] for event in heard if event.kind == "replica" and event.data["device"] == "cpu:1"]
+    assert states[0] == states[-1] == "ready"
+    assert states[1:-1]

@@ -6,7 +6,7 @@ const EVERY_MS = 2000; // numbers tell of themselves to nobody
 const AGAIN_MS = 3000;
 const RECEIPTS = 20;
 const EVENTS = 200;
-const KINDS = ["receipt", "step", "generation", "progress", "model", "hold", "drift", "state_trouble", "source_trouble", "daemon", "end"];
+const KINDS = ["receipt", "step", "generation", "replica", "progress", "model", "hold", "drift", "state_trouble", "source_trouble", "daemon", "end"];
 const GOOD = new Set(["applied", "unchanged", "serving"]);
 const BAD = new Set(["failed", "rejected", "partially_applied", "rolled_back", "dead"]);
 
@@ -212,6 +212,7 @@ function describe(kind, data) {
     return `${rest.model}: ${rest.name} ${rest.phase}${after}`;
   }
   if (kind === "generation") return `${rest.model}: generation ${rest.generation} is ${rest.state}`;
+  if (kind === "replica") return `${rest.model}: replica ${rest.replica} on ${rest.device} is ${rest.state}`;
   if (kind === "model") return `${rest.model}: ${rest.state}${rest.trouble || rest.degraded ? `: ${rest.trouble ?? rest.degraded}` : ""}`;
   if (kind === "end") return rest.message;
   return `${kind}: ${Object.entries(rest).map(([key, value]) => `${key} ${fact(key, value)}`).join(", ")}`;
