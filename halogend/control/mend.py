@@ -79,6 +79,7 @@ async def _started(generation: Generation, dead: Replica) -> Replica:
         await check_unchanged(newcomer.spec)  # another model beside the others would be worse than none
         await newcomer.start()
         await check_unchanged(newcomer.spec)
+        await newcomer.measure()
         await generation.until_settled()
         while not _is_current(newcomer, dead):
             await _catch_up(generation, newcomer, dead)

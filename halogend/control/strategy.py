@@ -60,7 +60,7 @@ def _stays(old: Target | None, new: Target) -> Target | None:
     if old is None:
         return None
     there = new.at(old.device)
-    return replace(there, way=old.way) if old.same_generation(there) else None
+    return there.by(old.way) if old.same_generation(there) else None
 
 
 def _back(now: Now, new: Target) -> Target | None:
@@ -79,14 +79,14 @@ def _ways(target: Target, *, has_old: bool) -> Iterator[Target]:
     """In order of choice; the one that is tried is the first. Rolling would follow shrink."""
     stated = target.config.reload.strategy
     if stated in _BESIDE or not has_old:
-        yield replace(target, way=Way.OVERLAP)
+        yield target.by(Way.OVERLAP)
         for each in target.elsewhere:
             if has_old or each.landing is Landing.IDLE:
-                yield replace(each, way=Way.OVERLAP)
+                yield each.by(Way.OVERLAP)
     if has_old and stated in ("auto", "shrink") and target.config.exec_mode == "single":
-        yield replace(target, way=Way.SHRINK)
+        yield target.by(Way.SHRINK)
     if has_old and stated == "replace":
-        yield replace(target, way=Way.REPLACE)
+        yield target.by(Way.REPLACE)
 
 
 def _next(now: Now, name: str, chosen: dict[str, Target], open_ways: dict[str, list[Target]]) -> bool:

@@ -93,6 +93,10 @@ class Target:
         """Weights, working memory and the least pool."""
         return self.holding.weights_bytes + self.holding.working_bytes + self.floor_bytes
 
+    def by(self, way: Way) -> Target:
+        """The same, come to in this way, with all its replicas."""
+        return replace(self, way=way, others=tuple(replace(each, way=way) for each in self.others))
+
     def at(self, device: str) -> Target:
         """The same state on `device`, where it may be there; else at home."""
         return next((each for each in self.elsewhere if each.device == device), self)

@@ -235,12 +235,15 @@ async def test_the_plan_has_the_bytes_of_each_device(world):
     held = new.house.ledger.held()
     assert after == {"cpu:0": held["a#1"].total_bytes, "cpu:1": held["a#1/1"].total_bytes}
     assert planned["models"][0]["after"]["total_bytes"] == sum(after.values())
-    for wanted, action in ((ONE, "update"), ({**BOTH, "precision": "int8"}, "replace")):
+    replaced = {**BOTH, "reload": {"strategy": "replace"}, "precision": "int8"}
+    for wanted, action in ((ONE, "update"), ({**BOTH, "precision": "fp32"}, "replace"), (replaced, "replace")):
         new.text = document(new.model("a", **wanted), devices=PARTS)
         planned = await new.steering.plan()
         assert planned["models"][0]["action"] == action
         assert (await reached(new.edit(new.text))).outcome == "applied"
         held = list(new.house.ledger.held().values())
+        if wanted is replaced:
+            assert {each["peak"]["total_bytes"] - each["now"]["total_bytes"] for each in planned["devices"]} == {0}
         assert {each["device"]: each["after"]["total_bytes"] for each in planned["devices"]} == {
             device: sum(each.total_bytes for each in held if each.device == device) for device in ("cpu:0", "cpu:1")
         }
