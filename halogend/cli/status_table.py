@@ -137,7 +137,7 @@ def _serving(model: dict[str, Any]) -> Row:
 
 def _row(state: str, generation: dict[str, Any], waiting: int = 0) -> Row:
     requests = f"{generation['requests']}" + (f" ({waiting} waiting)" if waiting else "")
-    number, memory = str(generation["generation"]), mib(generation["pss_bytes"])
+    number, memory = str(generation["generation"]), mib(generation["held_bytes"])
     return state, number, requests, _pool(generation), memory, generation["path"]
 
 
@@ -151,7 +151,7 @@ def _replicas(replicas: Sequence[dict[str, Any]]) -> list[tuple[str, Row]]:
                 "",
                 str(each["requests"]),
                 "",
-                mib(each["pss_bytes"]),
+                mib(each["held_bytes"]),
                 f"{each['replica']} on {each['device']}",
             ),
         )

@@ -29,7 +29,7 @@ from halogend.control.access import Access, look
 from halogend.control.load_plan import LoadPlan, plan_load
 from halogend.control.machine import Machine, probe
 from halogend.control.source_files import read_regular
-from halogend.control.working import working_bytes
+from halogend.control.working import Work, working_bytes
 
 AUTO_STEP_TOKENS = 256  # what an engine computes of one request in a step when prefill_chunk is auto
 _MOST_LOAD_THREADS = 4
@@ -113,7 +113,7 @@ def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tup
         return ModelFacts(fault=Fault(error.code, error.message), template_fault=template_fault), None
     geometry = checkpoint.geometry
     kv = _kv(geometry, kv_dtype, model)
-    working = working_bytes(geometry, model, kv_dtype, kv.step_tokens)
+    working = working_bytes(geometry, model, Work(kv_dtype, kv.step_tokens, has_template))
     facts = ModelFacts(
         format=checkpoint.format,
         architecture=geometry.architecture,

@@ -16,11 +16,13 @@ from halogend.control.target import Target, Way
 
 @dataclass(frozen=True, slots=True)
 class Returnable:
-    """An old generation by its name in the ledger: what it was when it served, and the most its pool can grow to."""
+    """An old generation by its name in the ledger: what it was when it served, the most its pool can grow to, and
+    how much more working memory it takes than was estimated."""
 
     name: str
     target: Target
     reserve_bytes: int
+    surplus_bytes: int = 0
 
 
 def returning(found: tuple[Returnable, ...], target: Target) -> Returnable | None:
@@ -32,12 +34,13 @@ def returning(found: tuple[Returnable, ...], target: Target) -> Returnable | Non
 class Present:
     """What there is of one model; `serving`, `loading` and `draining` are names in the ledger. `active` is what
     serves, `coming` what loads, `returnable` those of `draining` that may serve again; `reserve_bytes` the most
-    the serving pool can grow to. All this is of one replica, the first, on `device`; `others` are the same for
-    the further ones."""
+    the serving pool can grow to, `surplus_bytes` how much more working memory it takes than was estimated. All
+    this is of one replica, the first, on `device`; `others` are the same for the further ones."""
 
     active: Target | None = None
     serving: str | None = None
     reserve_bytes: int = 0
+    surplus_bytes: int = 0
     coming: Target | None = None
     loading: str | None = None
     draining: tuple[str, ...] = ()
@@ -135,8 +138,10 @@ class _Model:
     serving: str | None = field(init=False)
     active: Target | None = field(init=False)
     reserve_bytes: int = field(init=False)
+    surplus_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.surplus_bytes = self.was.surplus_bytes
         self.serving, self.active, self.reserve_bytes = self.was.serving, self.was.active, self.was.reserve_bytes
 
     def serves(self, target: Target) -> bool:
@@ -217,6 +222,7 @@ class _Course:
                 self._leaving.remove((back.name, name))
                 self._leave(name)
                 model.serving, model.active, model.reserve_bytes = back.name, target, back.reserve_bytes
+                model.surplus_bytes = back.surplus_bytes
 
     # --- steps ----------------------------------------------------------------------------------------
 
@@ -283,7 +289,7 @@ class _Course:
             self._parked.append(self._leaving.pop())
         target, model = self._wanted[name], self.models[name]
         model.serving, model.active = newcomer, target
-        model.reserve_bytes = target.spec.engine.pool_reserve_bytes
+        model.reserve_bytes, model.surplus_bytes = target.spec.engine.pool_reserve_bytes, 0
         self._resize_all()
 
     def _leave(self, name: str) -> None:
@@ -307,7 +313,7 @@ class _Course:
         for name in names:
             model = self.models[name]
             if model.serving is not None and model.active is not None and not self._is_shrunk(name):
-                target = model.active
+                target = model.active.over(model.surplus_bytes)
                 kv_bytes = min(target.granted_beside(self._taken(target, model.serving)), model.reserve_bytes)
                 settled[model.serving] = replace(target.holding, kv_bytes=kv_bytes)
                 self.held[model.serving] = self.held[model.serving].covering(settled[model.serving])

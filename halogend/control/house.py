@@ -23,6 +23,8 @@ from halogend.control.unit import Unit
 from halogend.obs.metrics import Metrics
 from halogend.wire.messages import EngineStats
 
+_MEASURED = "measured"
+
 
 @dataclass(frozen=True)
 class House:
@@ -106,6 +108,23 @@ class House:
         self.ledger.enter(replica.name, holding)
         self._show_memory(holding.device)
 
+    def learn(self, replicas: Iterable[Replica], parts: Iterable[Target]) -> None:
+        """They are loaded and measured: the ledger has their working memory as it is from here on."""
+        for replica, part in zip(replicas, parts, strict=True):
+            replica.learn(part.holding)
+            held = self.ledger.holding(replica.name)
+            if held is not None and replica.surplus_bytes:
+                working = part.over(replica.surplus_bytes).holding.working_bytes
+                self.enter(replica, replace(held, working_bytes=working))
+                self.tell_of_room()
+
+    def _look_at(self, replica: Replica) -> None:
+        """What it was measured to take since: the ledger never has less."""
+        held = self.ledger.holding(replica.name)
+        working = replica.working_bytes
+        if held is not None and working > held.working_bytes:
+            self.claim(replica, _MEASURED, Holding(held.device, 0, working, 0))
+
     def claim(self, replica: Replica, key: object, holding: Holding) -> None:
         """A live change is on its way: what it grows by is nobody else's from here on."""
         self.ledger.claim(replica.name, key, holding)
@@ -183,6 +202,10 @@ class House:
 
     def _stats(self, generation: Generation, stats: EngineStats) -> None:
         self.metrics.engine_stats(generation.model, generation.number, stats)
+        self.metrics.memory_held(generation.model, generation.number, generation.measured_bytes)
+        self.metrics.working_surplus(generation.model, generation.number, generation.surplus_bytes)
+        for replica in generation.replicas:
+            self._look_at(replica)
 
     def _show(self, name: str) -> None:
         holding = self.ledger.holding(name)

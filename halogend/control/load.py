@@ -52,6 +52,7 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
             await unless_superseded(unit, target, check_unchanged(generation.spec))
             await generation.measure()
             generation.check_alive()
+            house.learn(generation.replicas, wanted.parts)
         except BaseException:
             await generation.stop()
             house.leave(generation)
@@ -79,6 +80,7 @@ async def load_replicas(
             for replica in replicas:
                 await replica.measure()
                 replica.check_alive()
+            house.learn(replicas, wanted.parts)
         except BaseException:
             await house.end(replicas)
             raise

@@ -78,19 +78,23 @@ def _has_bf16(root: Path) -> bool:
 
 
 def _cgroup_limits(root: Path) -> list[int]:
-    """Every memory limit up this process's control group path, version 1 and 2."""
+    """Every memory limit up this process's control group path: version 1, 2, or both at once. Above
+    `memory.high` the kernel holds a group up: nothing may count on more. A path of a namespace that is
+    not ours does not lead anywhere; its mount's root does."""
+    mounted = root / "sys/fs/cgroup"
     limits: list[int] = []
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            base, name = root / "sys/fs/cgroup", "memory.max"
+            bases, names = [mounted, mounted / "unified"], ["memory.max", "memory.high"]
         elif "memory" in controllers.split(","):
-            base, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            bases, names = [mounted / "memory"], ["memory.limit_in_bytes"]
         else:
             continue
-        parts = Path(path.lstrip("/")).parts
-        folders = [base.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
-        limits += [int(text) for folder in folders for text in _lines(folder / name) if text.isdigit()]
+        parts = [part for part in Path(path.lstrip("/")).parts if part != ".."]
+        folders = [base.joinpath(*parts[:depth]) for base in bases for depth in range(len(parts) + 1)]
+        texts = [text for folder in folders for name in names for text in _lines(folder / name)]
+        limits += [int(text) for text in texts if text.isdigit()]
     return limits
 
 

@@ -85,6 +85,7 @@ async def _started(generation: Generation, dead: Replica) -> Replica:
             await _catch_up(generation, newcomer, dead)
             await generation.until_settled()
         newcomer.check_alive()
+        newcomer.base_bytes, newcomer.surplus_bytes = dead.base_bytes, dead.surplus_bytes
     except BaseException:
         await newcomer.stop()
         raise

@@ -50,7 +50,8 @@ class Host:
         environ["TOKENIZERS_PARALLELISM"] = "false"
         environ["PYTHONUNBUFFERED"] = "1"
         # Weights lie in huge pages: a decode step reads all of them, and takes about a tenth less time.
-        environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1"
+        # What the loading threads have given back is one heap with what the serving thread takes.
+        environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
         environ["OMP_WAIT_POLICY"] = "passive"
         return environ
 
@@ -73,10 +74,6 @@ class Child:
     def stderr_tail(self) -> str:
         lines = [*self._tail, self._partial] if self._partial else list(self._tail)
         return b"\n".join(lines).decode(errors="replace")
-
-    def pss_bytes(self) -> int:
-        """Proportional share of memory now; 0 when the process is gone."""
-        return _pss_bytes(self.pid)
 
     def kill(self) -> None:
         """SIGKILL to the whole process group."""
@@ -184,14 +181,3 @@ async def reap(child: Child, grace_s: float) -> int:
     if child.status is None:
         raise ValueError("an exited child has a status")
     return child.status
-
-
-def _pss_bytes(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except (OSError, ValueError):
-        return 0
-    for line in lines:
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) << 10
-    return 0

@@ -32,7 +32,7 @@ async def reclaim(unit: Unit, retired: Retired, house: House, record: ModelRecor
         unit.retired.remove(retired)
     house.router.forget_old_names(unit.name)
     house.tell_of_room()
-    _log.info("generation_reclaimed", model=unit.name, generation=old.number, returned_bytes=old.measured_bytes)
+    _log.info("generation_reclaimed", model=unit.name, generation=old.number, returned_bytes=old.returned_bytes)
 
 
 async def _park(unit: Unit, retired: Retired, house: House, record: ModelRecord | None) -> None:
@@ -54,6 +54,7 @@ async def _drain(unit: Unit, retired: Retired, house: House, record: ModelRecord
     """False when it was taken back."""
     old, drain = retired.generation, retired.drain
     house.state(old, "draining")
+    await old.measure()
     async with house.step(record, "drain") as step:
         step.detail.update(generation=old.number, limit_s=drain.limit_s)
         if not await retired.over():
@@ -71,9 +72,11 @@ async def _drain(unit: Unit, retired: Retired, house: House, record: ModelRecord
 
 async def _end(old: Generation, house: House, record: ModelRecord | None) -> None:
     async with house.step(record, "reclaim") as step:
+        expected = old.expected_bytes
         statuses = await old.stop()
-        expected = house.leave(old)
-        step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=old.measured_bytes)
+        house.leave(old)
+        step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=old.returned_bytes)
+    house.metrics.reclaimed(old.model, expected, old.returned_bytes)
 
 
 async def dismiss(
@@ -92,12 +95,14 @@ async def dismiss(
             text = f"a replica of {unit.name} was taken away, and its drain_timeout_s of {limit_s:g} s is over"
             lease.end("draining", text)
     async with house.step(record, "reclaim") as step:
+        expected = replica.expected_bytes
         statuses = await replica.stop()
-        expected = house.leave_replica(replica)
-        step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=replica.measured_bytes)
+        house.leave_replica(replica)
+        step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=replica.returned_bytes)
+    house.metrics.reclaimed(unit.name, expected, replica.returned_bytes)
     generation.let_go(replica)
     house.tell_of_room()
-    _log.info("replica_reclaimed", model=unit.name, replica=replica.name, returned_bytes=replica.measured_bytes)
+    _log.info("replica_reclaimed", model=unit.name, replica=replica.name, returned_bytes=replica.returned_bytes)
 
 
 def drain_limit_s(unit: Unit, house: House) -> float:

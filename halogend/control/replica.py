@@ -12,7 +12,7 @@ import enum
 import itertools
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,6 +22,8 @@ from halogend.config.codes import Code
 from halogend.control.client import Client
 from halogend.control.doing import Looks
 from halogend.control.health import LATE_S, Pulse, suspects, verdict
+from halogend.control.held import held_bytes, left_bytes
+from halogend.control.ledger import Holding
 from halogend.control.process import Host, ending, reap
 from halogend.control.startup import Ready, Startup
 from halogend.control.worker import Worker
@@ -55,6 +57,7 @@ _MEASURE_EVERY = 10
 _TEXT, _ENGINE = "text", "engine"
 _FOLLOWS = (0, EXIT_PEER_LOST)  # how a process ends because the other one did
 _PEER_GRACE_S = 0.5
+_FOLLOW_S, _LOOK_AGAIN_S = 1.0, 0.02
 
 
 class UpdateError(Exception):
@@ -104,7 +107,8 @@ class Company:
 class Replica:
     """`died` is set when a started replica ends without `stop`; `reason` then says how. `generation` is
     the number of the one it belongs to, `index` its place there, from 0. `deaths` of its place are in seconds
-    of the monotonic clock; `trouble` says why a dead one was not started again yet."""
+    of the monotonic clock; `trouble` says why a dead one was not started again yet. `surplus_bytes` is how much
+    more working memory it took than was estimated, `returned_bytes` what came back as it was stopped."""
 
     def __init__(self, spec: ReplicaSpec, generation: int, index: int, host: Host, company: Company) -> None:
         self.spec = spec
@@ -115,7 +119,9 @@ class Replica:
         self.reason = ""
         self.stats: EngineStats | None = None
         self.client = Client(f"{spec.model} generation {generation}" + (f" replica {index + 1}" if index else ""))
-        self.measured_bytes = 0
+        self.measured_bytes = self.returned_bytes = 0
+        self.base_bytes = self.surplus_bytes = 0
+        self._expected: Holding | None = None
         self.weight = spec.weight
         self.trouble = ""
         self.deaths: tuple[float, ...] = ()
@@ -176,11 +182,44 @@ class Replica:
         return {role: worker.pulse for role, worker in self._workers.items()}
 
     async def measure(self) -> None:
-        """Takes the processes' proportional share of memory into `measured_bytes`. Reading it takes
-        the kernel milliseconds a GiB, so it is done in a thread."""
-        children = [worker.child for worker in self._workers.values()]
-        found = await asyncio.to_thread(lambda: sum(child.pss_bytes() for child in children))
+        """Takes what the processes hold into `measured_bytes`; of those that are gone the last is kept."""
+        found = sum((await self._held()).values())
         self.measured_bytes = found or self.measured_bytes
+        if self._expected is not None and self.state is State.READY:
+            self.base_bytes = self.measured_bytes - self.pool_touched_bytes
+            self.surplus_bytes = max(self.surplus_bytes, self._surplus(self._expected, 0))
+
+    async def _held(self) -> dict[int, int]:
+        return await asyncio.to_thread(held_bytes, list(self.pids.values()), self._host.root)
+
+    @property
+    def pool_touched_bytes(self) -> int:
+        """What its KV pool takes of the device, as the engine has said last."""
+        if self.stats is not None:
+            return self.stats.pool_touched_bytes
+        return self._startup.ready.result().engine.pool_touched_bytes if self._startup.ready.done() else 0
+
+    def learn(self, expected: Holding) -> None:
+        """From the measure taken when it was ready: what it holds but for its pool, and how much more working
+        memory than `expected` that and the largest steps are. Every later measure may raise it."""
+        self.base_bytes = self.measured_bytes - self.pool_touched_bytes
+        if (transient := self.ready.engine.transient_bytes) is not None:
+            self._expected = expected
+            self.surplus_bytes = self._surplus(expected, transient)
+
+    def _surplus(self, expected: Holding, transient_bytes: int) -> int:
+        working = max(0, self.base_bytes - expected.weights_bytes) + transient_bytes
+        return working - expected.working_bytes
+
+    @property
+    def working_bytes(self) -> int:
+        """The most that it was measured to take beside weights and pool; 0 where that is not known."""
+        return 0 if self._expected is None else max(0, self._expected.working_bytes + self.surplus_bytes)
+
+    @property
+    def expected_bytes(self) -> int:
+        """What it should hold now, at rest; 0 before it was ready."""
+        return self.base_bytes + self.pool_touched_bytes if self.base_bytes else 0
 
     # --- start ------------------------------------------------------------------------------
 
@@ -294,12 +333,25 @@ class Replica:
         """Ends both processes and returns their exit statuses. Idempotent; cancelled, it kills them."""
         self.leave()
         try:
-            await self.measure()
+            before = await self._held()
             for role in self._workers:
                 self._tell(role, Stop())
-            return {role: await reap(worker.child, _STOP_GRACE_S) for role, worker in self._workers.items()}
+            statuses = {role: await reap(worker.child, _STOP_GRACE_S) for role, worker in self._workers.items()}
+            await self._count_returned(before)
+            return statuses
         finally:
             self.kill()
+
+    async def _count_returned(self, before: Mapping[int, int]) -> None:
+        """What the processes held and nobody holds any more. A process that one of them had started follows
+        it within moments."""
+        held = sum(before.values())
+        deadline = time.monotonic() + _FOLLOW_S
+        # Nobody tells of the end of another one's child.
+        while (left := left_bytes(before, self._host.root)) and time.monotonic() < deadline:  # noqa: ASYNC110 - as said
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        if held:  # else it was dead before, and is not asked twice
+            self.measured_bytes, self.returned_bytes = held, held - left
 
     def kill(self) -> None:
         for worker in self._workers.values():

@@ -127,7 +127,7 @@ def _generation(generation: Generation | None, house: House) -> dict[str, Any] |
         "waiting": 0 if stats is None else stats.waiting,
         "blocks_used": 0 if stats is None else stats.blocks_used,
         "blocks_total": 0 if stats is None else stats.blocks_total,
-        "pss_bytes": generation.measured_bytes,
+        "held_bytes": generation.measured_bytes,
         "kernels": generation.kernels,
         "replicas": [_replica(each) for each in generation.everybody],
     }
@@ -141,5 +141,5 @@ def _replica(replica: Replica) -> dict[str, Any]:
         "state": replica.state,
         "requests": len(replica.leases),
         "pids": replica.pids,
-        "pss_bytes": replica.measured_bytes,
+        "held_bytes": replica.measured_bytes,
     }

@@ -13,7 +13,8 @@ import msgspec
 import structlog
 
 from halogend.control.history import Hold, Kept
-from halogend.control.plan_report import Room, rooms_of
+from halogend.control.ledger_view import ledger_view
+from halogend.control.plan_report import rooms_of
 from halogend.control.planning import Given
 from halogend.control.push import Push
 from halogend.control.receipts import Milestone, Receipt
@@ -171,23 +172,10 @@ class Steering:
         return {"hold": self.hold_view(), "drift": self._drift(), "state": self._history.view()}
 
     def ledger(self) -> dict[str, Any]:
-        """By device: what it has, and what each generation holds of it."""
-        accepted, held = self._reconciler.accepted, self._reconciler.house.ledger.held()
-        devices = self._reconciler.machine.devices
-        rooms: dict[str, Room] = {} if accepted is None else rooms_of(accepted.document, devices)
-        known = dict.fromkeys([*(rooms or [each.id for each in devices]), *(each.device for each in held.values())])
-        return {
-            "devices": {
-                device: {
-                    **(msgspec.to_builtins(rooms[device]) if device in rooms else {}),
-                    "held_bytes": sum(each.total_bytes for each in held.values() if each.device == device),
-                }
-                for device in known
-            },
-            "generations": {
-                name: {**msgspec.to_builtins(each), "total_bytes": each.total_bytes} for name, each in held.items()
-            },
-        }
+        """By device: what it has; by generation: what it is counted with, and what was measured."""
+        accepted, devices = self._reconciler.accepted, self._reconciler.machine.devices
+        rooms = {} if accepted is None else rooms_of(accepted.document, devices)
+        return ledger_view(self._reconciler.house, rooms, [each.id for each in devices])
 
     def _drift(self) -> dict[str, Any] | None:
         reconciler = self._reconciler

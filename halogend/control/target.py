@@ -77,6 +77,11 @@ class Target:
         """One for each replica."""
         return (self, *self.others)
 
+    def over(self, surplus_bytes: int) -> Target:
+        """With so much more working memory than was estimated: as measured of a replica that runs."""
+        holding = self.holding
+        return replace(self, holding=replace(holding, working_bytes=max(0, holding.working_bytes + surplus_bytes)))
+
     def part_on(self, device: str) -> Target | None:
         return next((part for part in self.parts if part.holding.device == device), None)
 

@@ -1,28 +1,58 @@
-"""What a generation takes beside weights and KV memory: an estimate, before anything runs.
+"""What a replica takes beside weights and KV memory: an estimate, before anything runs.
 
-both processes     interpreters, torch, tokenizer, activations of a step
-gathered context   K and V of one layer, of a group of sequences or of the longest one alone
-masks              of a prompt chunk, for each table of layers
-logits             of every request of a step
+Once it is loaded it was measured, and that counts. What is held at rest was measured with torch 2.13 on
+models without weights to speak of; the rest is what the largest steps compute.
+
+    engine             interpreter and torch
+    text process       interpreter and tokenizer, by the size of the vocabulary
+    renderer           of a chat template, in a process of its own
+    gathered context   K and V of one layer, of a group of sequences or of the longest one alone
+    masks              of a prompt chunk, for each kind of window
+    logits             of every request of a step
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.sizes import VALUE_BYTES
 from halogend.config.schema import ModelConfig
 
-PROCESSES_BYTES = 704 << 20
+ENGINE_BYTES = 172 << 20
+TEXT_BYTES = 25 << 20
+TEXT_TOKEN_BYTES = 480  # a token of the vocabulary, with its merges
+RENDERER_BYTES = 16 << 20
 _GROUP_VALUES = 8 << 20  # gathered at once of several sequences; one alone may need more
 _WIDE_BYTES = 4  # soft-capped scores and their context are float32
 
 
-def working_bytes(geometry: Geometry, model: ModelConfig, kv_dtype: str, step_tokens: int) -> int:
-    """`step_tokens` is the most positions of one request that a step computes."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`kv_dtype` is that of the pool, `step_tokens` the most positions of one request that a step computes."""
+
+    kv_dtype: str
+    step_tokens: int
+    has_template: bool
+
+
+def working_bytes(geometry: Geometry, model: ModelConfig, work: Work) -> int:
+    return _processes(geometry.vocab, work) + _steps(geometry, model, work)
+
+
+def _processes(vocab: int, work: Work) -> int:
+    renderer = RENDERER_BYTES if work.has_template else 0
+    return ENGINE_BYTES + TEXT_BYTES + vocab * TEXT_TOKEN_BYTES + renderer
+
+
+def _steps(geometry: Geometry, model: ModelConfig, work: Work) -> int:
     longest = model.request_tokens(geometry.context_length)
-    reach = max(longest if window is None else min(longest, window + step_tokens) for window in geometry.windows)
-    values = max(_GROUP_VALUES, reach * 2 * geometry.kv_heads * geometry.head_dim)
-    value_bytes = VALUE_BYTES[kv_dtype] + (_WIDE_BYTES if geometry.attention_softcap else 0)
-    masks = len(set(geometry.windows)) * step_tokens * reach * VALUE_BYTES[kv_dtype]
-    logits = model.max_batch * geometry.vocab * _WIDE_BYTES
-    return PROCESSES_BYTES + values * value_bytes + masks + logits
+    reaches = [
+        longest if window is None else min(longest, window + work.step_tokens) for window in set(geometry.windows)
+    ]
+    width = 2 * geometry.kv_heads * geometry.head_dim
+    alone = max(reaches) * width
+    values = max(alone, min(_GROUP_VALUES, alone * model.max_batch))
+    value_bytes = VALUE_BYTES[work.kv_dtype] + (_WIDE_BYTES if geometry.attention_softcap else 0)
+    masks = sum(work.step_tokens * reach * VALUE_BYTES[work.kv_dtype] for reach in reaches)
+    return values * value_bytes + masks + model.max_batch * geometry.vocab * _WIDE_BYTES

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import torch
 
+    from halogend.engine.memory import Peak
     from halogend.sched.layout import KvLayout
     from halogend.sched.step import StepPlan
 
@@ -59,8 +60,7 @@ class Runner(Protocol):
 class Loaded:
     """What loading brought. `layout` says how many blocks a request holds. `block_count` is the pool's
     first limit in blocks (block 0 included), `reserve_blocks` the most it can be raised to; `kernels`
-    maps operator to implementation. `transient_bytes` is how far the process rose above what it holds now in
-    the largest steps; None where that cannot be learnt."""
+    maps operator to implementation. `peak` has watched the largest steps."""
 
     runner: Runner
     weights_bytes: int
@@ -72,4 +72,4 @@ class Loaded:
     load_s: float
     warmup_s: float
     kernels: dict[str, str]
-    transient_bytes: int | None = None
+    peak: Peak | None = None

@@ -49,13 +49,9 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     """
     torch.set_num_threads(1)
     started = time.monotonic()
-    checkpoint = open_checkpoint(spec.path, spec.load_format)
     arithmetic = Arithmetic.of(spec)
-    with open_files(checkpoint, progress.bump) as files:
-        progress.begin("loading", read_bytes(checkpoint))
-        source = WeightSource(checkpoint, files, arithmetic.packing, progress.advance)
-        model, weights_bytes = _load_model(checkpoint, arithmetic, source, spec)
-    cache, block_count = _make_cache(spec, checkpoint.geometry, model.groups)
+    model, weights_bytes = _read(spec, arithmetic, progress)
+    cache, block_count = _make_cache(spec, model.geometry, model.groups)
     loaded = time.monotonic()
     progress.begin("warming")
     runner = ModelRunner(model, cache, progress)
@@ -74,8 +70,18 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
         load_s=loaded - started,
         warmup_s=time.monotonic() - loaded,
         kernels=arithmetic.kernels.names_for(model.shape),
-        transient_bytes=peak.over_now_bytes(),
+        peak=peak,
     )
+
+
+def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple[decoder.Decoder, int]:
+    """The model and the bytes of its weights. What only reading needs is gone before the pool is touched:
+    both together would be the most that the engine ever takes."""
+    checkpoint = open_checkpoint(spec.path, spec.load_format)
+    with open_files(checkpoint, progress.bump) as files:
+        progress.begin("loading", read_bytes(checkpoint))
+        source = WeightSource(checkpoint, files, arithmetic.packing, progress.advance)
+        return _load_model(checkpoint, arithmetic, source, spec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,5 +208,5 @@ def ready(loaded: Loaded) -> EngineReady:
         warmup_s=loaded.warmup_s,
         kernels=loaded.kernels,
         pool_touched_bytes=loaded.runner.touched_bytes,
-        transient_bytes=loaded.transient_bytes,
+        transient_bytes=None if loaded.peak is None else loaded.peak.over_now_bytes(),
     )

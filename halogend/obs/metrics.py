@@ -53,6 +53,19 @@ METRICS = (
     MetricRow("generation_state", "gauge", "1 for the state a generation is in.", (*_GENERATION, "state")),
     MetricRow("engine_up", "gauge", "1 while the generation's engine process is alive and ready.", _GENERATION),
     MetricRow("memory_bytes", "gauge", "Bytes on a device by use.", ("device", "use")),
+    MetricRow("memory_held_bytes", "gauge", "Anonymous and shared memory of a generation's processes.", _GENERATION),
+    MetricRow(
+        "working_memory_surplus_bytes",
+        "gauge",
+        "Working memory of a generation as measured, less the estimate that it was loaded with.",
+        _GENERATION,
+    ),
+    MetricRow(
+        "reclaim_shortfall_bytes",
+        "gauge",
+        "How much less came back than was expected when a generation of the model ended last; 0 when all did.",
+        _MODEL,
+    ),
     MetricRow("cache_usage", "gauge", "Share of the KV pool's blocks that running requests hold.", _GENERATION),
     MetricRow("cache_blocks", "gauge", "Blocks of the KV pool (16 tokens each).", (*_GENERATION, "state")),
     MetricRow("preemptions", "counter", "Requests that gave their blocks back and were computed anew.", _MODEL),
@@ -162,6 +175,15 @@ class Metrics:
 
     def memory(self, device: str, use: str, bytes_: int) -> None:
         self._set("memory_bytes", (device, use), bytes_)
+
+    def memory_held(self, model: str, generation: int, bytes_: int) -> None:
+        self._set("memory_held_bytes", (model, str(generation)), bytes_)
+
+    def working_surplus(self, model: str, generation: int, bytes_: int) -> None:
+        self._set("working_memory_surplus_bytes", (model, str(generation)), bytes_)
+
+    def reclaimed(self, model: str, expected_bytes: int, returned_bytes: int) -> None:
+        self._set("reclaim_shortfall_bytes", (model,), max(0, expected_bytes - returned_bytes))
 
     def engine_stats(self, model: str, generation: int, stats: EngineSnapshot) -> None:
         """Takes a snapshot. The counters here stay monotone over generations and restarts."""

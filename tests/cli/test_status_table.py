@@ -13,7 +13,7 @@ GENERATION = {
     "waiting": 1,
     "blocks_used": 64,
     "blocks_total": 512,
-    "pss_bytes": 1204 << 20,
+    "held_bytes": 1204 << 20,
 }
 FINE = {
     "state": "serving",
@@ -71,7 +71,7 @@ def test_each_generation_has_its_row():
 
 
 def test_replicas_have_rows_of_their_own_where_there_are_several():
-    one = {"replica": "chat#3", "device": "cpu:0", "state": "ready", "requests": 1, "pss_bytes": 600 << 20}
+    one = {"replica": "chat#3", "device": "cpu:0", "state": "ready", "requests": 1, "held_bytes": 600 << 20}
     other = {**one, "replica": "chat#3/1", "device": "cpu:1", "state": "dead"}
     lines = status_lines(with_model(serving={**GENERATION, "replicas": [one, other]}))
     assert any(line.startswith("  ") and line.endswith("chat#3 on cpu:0") for line in lines)

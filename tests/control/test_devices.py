@@ -31,12 +31,12 @@ async def test_each_model_runs_on_the_cores_of_its_device(serving):
 
 async def test_what_is_still_there_of_the_whole_host_is_counted_in_its_parts(serving):
     """`a` holds most of the host's memory until it has drained: `b`, for whose own device it is nothing, waits."""
-    there = await serving(1450 << 20, kv_cache_bytes="90MiB", max_batch=4096)
+    there = await serving(474 << 20, kv_cache_bytes="90MiB", max_batch=4096)
     slow = there.stage.hold("generate", prompt="slow")
     answer = await there.submit("a", "slow", 5)
     (await slow.reached()).say("token")
     await until(lambda: answer.has_token, "a token has come")
-    parts = [{"id": "cpu:0", "cores": "0", "memory": "700MiB"}, {"id": "cpu:1", "cores": "1"}]
+    parts = [{"id": "cpu:0", "cores": "0", "memory": "212MiB"}, {"id": "cpu:1", "cores": "1"}]
     await reached(there.edit(document(devices=parts)), Milestone.SERVING)
     receipt = there.edit(document(there.model("b", device="cpu:1"), devices=parts))
     await reached(receipt, Milestone.ACCEPTED)
@@ -63,9 +63,9 @@ async def test_memory_of_a_device_is_live(world):
     sized = {"kv_cache_ratio": 0.9, "kv_cache_bytes": None, "max_batch": 4096}
     fields = {key: value for key, value in {**there.model("a"), **sized}.items() if value is not None}
     rest = {"id": "cpu:1", "cores": "1"}
-    await there.apply(fields, devices=[{"id": "cpu:0", "cores": "0", "memory": "900MiB"}, rest])
+    await there.apply(fields, devices=[{"id": "cpu:0", "cores": "0", "memory": "412MiB"}, rest])
     before = there.unit("a").serving.engine_limits.pool_bytes
-    receipt = await there.apply(fields, devices=[{"id": "cpu:0", "cores": "0", "memory": "860MiB"}, rest])
+    receipt = await there.apply(fields, devices=[{"id": "cpu:0", "cores": "0", "memory": "372MiB"}, rest])
     assert (receipt.outcome, receipt.models["a"].action, there.stage.loads()) == ("applied", "update", 1)
     assert there.unit("a").serving.engine_limits.pool_bytes == before - int((40 << 20) * 0.9)
     assert [each["field"] for each in receipt.server_changes] == ["devices[cpu:0].memory"]

@@ -4,14 +4,14 @@ import random
 
 import pytest
 from support.imagined import Imagined
-from support.played.world import GIB, content, document, reached, until
+from support.played.world import content, document, reached, until
 
 from halogend.config.problems import Problem
 from halogend.control.forecast import Present, forecast
 from halogend.control.planning import Given
 from halogend.control.receipts import Milestone
 
-ROOM = int(3.0 * GIB)  # four generations of the played models, with little left for pools
+ROOM = 1120 << 20  # four generations of the played models, with little left for pools
 
 
 class Watched:
@@ -89,7 +89,7 @@ async def test_the_ledger_never_holds_more_than_was_foretold_and_ends_as_foretol
 
 
 async def test_the_first_load_begins_with_what_was_foretold(serving):
-    there = await serving(3 * GIB // 2, kv_cache_bytes="20MiB", max_batch=4096)
+    there = await serving(560 << 20, kv_cache_bytes="20MiB", max_batch=4096)
     text = document(there.model("a", "b", kv_cache_bytes="90MiB", max_batch=4096))
     (planned,) = (await there.reconciler.plan(Given(content(text), "")))["models"]
     receipt = await reached(there.edit(text))
@@ -171,7 +171,7 @@ async def test_a_plan_waits_for_the_listeners_of_a_change_and_leaves_them_alone(
 
 async def test_a_new_model_is_loaded_after_one_that_gives_memory_back(serving):
     """In the document's order `b` would take the room that the new `z` needs beside the old."""
-    there = await serving(int(1.75 * GIB))
+    there = await serving(580 << 20)
     wanted = document(there.model("b"), there.model("a", "x"))
     plan = await there.reconciler.plan(Given(content(wanted), ""))
     assert plan["outcome"] == "changes"

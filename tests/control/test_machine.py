@@ -57,6 +57,46 @@ def test_v1_reads_the_memory_controllers_path_only(machine):
     assert found.devices[0].memory_bytes == 3 * GIB
 
 
+def test_both_versions_at_once_count_together(machine):
+    """The hybrid layout: version 2 without the memory controller, which version 1 has."""
+    found = machine(
+        {
+            "proc/self/cgroup": "4:memory:/box\n0::/system.slice/halogend.service\n",
+            "sys/fs/cgroup/memory/box/memory.limit_in_bytes": f"{5 * GIB}\n",
+            "sys/fs/cgroup/unified/system.slice/halogend.service/memory.max": f"{4 * GIB}\n",
+        }
+    )
+    assert found.devices[0].memory_bytes == 4 * GIB
+
+
+def test_v2_soft_limits_are_limits_too(machine):
+    """Above memory.high the kernel throttles: whoever plans with more stands still."""
+    found = machine(
+        {
+            "proc/self/cgroup": "0::/box\n",
+            "sys/fs/cgroup/box/memory.max": f"{8 * GIB}\n",
+            "sys/fs/cgroup/box/memory.high": f"{7 * GIB}\n",
+        }
+    )
+    assert found.devices[0].memory_bytes == 7 * GIB
+
+
+@pytest.mark.parametrize("path", ["/", "/../..", "/docker/0123abc"])
+def test_a_path_of_another_namespace_is_looked_up_from_the_root_that_is_mounted(machine, path):
+    """A container sees its own group as the root of the mount, whatever its path says."""
+    found = machine({"proc/self/cgroup": f"0::{path}\n", "sys/fs/cgroup/memory.max": f"{2 * GIB}\n"})
+    assert found.devices[0].memory_bytes == 2 * GIB
+
+
+def test_l15_the_host_s_limits_and_use_are_looked_up_once_and_never_again(machine, tmp_path):
+    """Two engines that start at once must not take each other's memory for free memory: what is foreign was
+    foreign before either was there."""
+    found = machine({})
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 1 kB\nMemAvailable: 1 kB\n")
+    assert found.devices[0].memory_bytes == 16 * GIB
+    assert found.devices[0].foreign_bytes == 4 * GIB
+
+
 @pytest.mark.parametrize(("flags", "expected"), [("fpu avx512_bf16", True), ("amx_bf16", True), ("avx512f", False)])
 def test_bf16_is_read_from_the_processors_flags(machine, flags, expected):
     assert machine({}, flags=flags).has_bf16 is expected

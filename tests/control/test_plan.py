@@ -176,22 +176,22 @@ def test_listener_fields_are_named(world):
 
 def test_a_newcomer_that_does_not_fit_beside_the_old_one_is_refused_with_the_numbers(world):
     entry = {"name": "m", "kv_cache_ratio": 1.0, "max_batch": 4096}
-    old = targets_of(world, entry, memory=1 * GIB)
+    old = targets_of(world, entry, memory=400 << 20)
     held = {"m#1": old["m"].holding}
     now = Now(old, held, {"m": Present(old["m"], "m#1", 0)})
-    new = targets_of(world, entry | {"precision": "fp32"}, memory=1 * GIB)
+    new = targets_of(world, entry | {"precision": "fp32"}, memory=400 << 20)
     (problem,) = decide(now, new, (EMPTY, EMPTY))[0].problems
     assert problem.code == "HRT-1004"
     assert "MiB" in problem.message
     assert "reload.strategy: replace" in problem.hint
-    replace = targets_of(world, entry | {"precision": "fp32", "reload": {"strategy": "replace"}}, memory=1 * GIB)
+    replace = targets_of(world, entry | {"precision": "fp32", "reload": {"strategy": "replace"}}, memory=400 << 20)
     assert decide(now, replace, (EMPTY, EMPTY))[0].problems == ()
 
 
 def test_models_of_a_device_share_the_default_ratio(world):
-    alone = targets_of(world, {"name": "x", "max_batch": 4096}, memory=5 * GIB // 2)
-    both = targets_of(world, {"name": "x", "max_batch": 4096}, {"name": "y", "max_batch": 4096}, memory=5 * GIB // 2)
-    budget = 5 * GIB // 2 - sum(each.holding.weights_bytes + each.holding.working_bytes for each in both.values())
+    alone = targets_of(world, {"name": "x", "max_batch": 4096}, memory=5 * GIB // 4)
+    both = targets_of(world, {"name": "x", "max_batch": 4096}, {"name": "y", "max_batch": 4096}, memory=5 * GIB // 4)
+    budget = 5 * GIB // 4 - sum(each.holding.weights_bytes + each.holding.working_bytes for each in both.values())
     assert both["x"].holding.kv_bytes == both["y"].holding.kv_bytes == int(budget * 0.375)
     assert alone["x"].holding.kv_bytes > both["x"].holding.kv_bytes
 
@@ -265,7 +265,10 @@ def test_a_pool_is_for_the_longest_request_that_may_come(world):
 def test_working_memory_grows_with_the_longest_context_and_the_batch(world):
     (small,) = targets_of(world, BASE).values()
     (wide,) = targets_of(world, BASE | {"max_batch": 4096, "kv_cache_bytes": "64MiB"}).values()
-    assert (
-        wide.holding.working_bytes - small.holding.working_bytes
-        == (4096 - 8) * open_checkpoint(world / "a.gguf").geometry.vocab * 4
+    geometry = open_checkpoint(world / "a.gguf").geometry
+    values = small.spec.engine.limits.max_model_len * 2 * geometry.kv_heads * geometry.head_dim
+    gathered = {batch: min(8 << 20, batch * values) * 2 for batch in (8, 4096)}  # up to the bound of a group
+    logits = {batch: batch * geometry.vocab * 4 for batch in (8, 4096)}
+    assert wide.holding.working_bytes - small.holding.working_bytes == (
+        logits[4096] - logits[8] + gathered[4096] - gathered[8]
     )

@@ -1,12 +1,12 @@
 """Several changes at once: what goes on, what gives way, what waits, and what comes back."""
 
 import pytest
-from support.played.world import GIB, collect, document, failure_of, reached, until
+from support.played.world import collect, document, failure_of, reached, until
 
 from halogend.control.receipts import Milestone
 
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
-ROOM = int(1.75 * GIB)  # two generations of the played models, not three
+ROOM = 580 << 20  # two generations of the played models, not three
 
 
 async def _streams(world, model="a", prompt="slow"):

@@ -11,10 +11,10 @@ from halogend.control import shrink
 from halogend.control.planning import Given
 from halogend.control.receipts import Milestone
 
-ROOM = 1520 << 20  # two generations, and less beside them than the pool below
+ROOM = 544 << 20  # two generations, and less beside them than the pool below
 POOL = {"kv_cache_bytes": "90MiB", "max_batch": 4096}
 REFUSED = {"code": "HRT-1015", "message": "no memory"}
-SPARE = [{"id": "cpu:0", "cores": "0", "memory": "1520MiB"}, {"id": "cpu:1", "cores": "1", "spare": True}]
+SPARE = [{"id": "cpu:0", "cores": "0", "memory": "544MiB"}, {"id": "cpu:1", "cores": "1", "spare": True}]
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def standing(status):
     """What is stated of the models, without what is measured each second."""
     models = json.loads(json.dumps(status["models"]))
     for model in models.values():
-        model["serving"].pop("pss_bytes")
+        model["serving"].pop("held_bytes")
     return models
 
 

@@ -45,6 +45,9 @@ def speak_of(metrics: Metrics, model: str, generation: int = 1) -> None:
     metrics.request_ended(model, "stop", 1.0)
     metrics.first_token(model, 0.1)
     metrics.token_gap(model, 0.01)
+    metrics.memory_held(model, generation, 7)
+    metrics.working_surplus(model, generation, -3)
+    metrics.reclaimed(model, 9, 4)
 
 
 def test_every_row_can_be_written_and_is_scraped(metrics: Metrics) -> None:

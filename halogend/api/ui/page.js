@@ -93,7 +93,7 @@ function loadState(generation) {
 function generationRow(name, state, generation) {
   return row(
     name, state, number(generation.generation), number(generation.requests), pool(generation),
-    number(generation.pss_bytes ? mib(generation.pss_bytes) : ""), element("td", generation.path, "path"),
+    number(generation.held_bytes ? mib(generation.held_bytes) : ""), element("td", generation.path, "path"),
   );
 }
 
@@ -106,7 +106,7 @@ function servingState(model) {
 function replicaRow(replica) {
   const state = element("span", replica.state, replica.state === "ready" ? "quiet" : "bad");
   const where = element("td", `${replica.replica} on ${replica.device}`, "path");
-  return row("", state, "", number(replica.requests), "", number(mib(replica.pss_bytes)), where);
+  return row("", state, "", number(replica.requests), "", number(mib(replica.held_bytes)), where);
 }
 
 function modelRows(name, model) {

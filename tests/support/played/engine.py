@@ -75,6 +75,8 @@ class Engine(Player):
             load_s=0.0,
             warmup_s=0.0,
             kernels={"attention": "played"},
+            pool_touched_bytes=order.get("touched_bytes", 0),
+            transient_bytes=order.get("transient_bytes"),
         )
         self.tell(ready)
         if order["do"] == "end":
