@@ -19,11 +19,11 @@ from torture.load import LoadProcess
 from torture.mount import Mount
 from torture.processes import descendants, descriptors, held_bytes
 from torture.prompts import MODEL
+from torture.windows import POLICY
 
 LOOK_S = 0.05
 PATIENCE_S = 240.0
 NOTICE_S = 15.0  # for a daemon to see that its file has changed
-POLICY = "policy"
 T = TypeVar("T")
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torture.evidence import Count, Evidence, Window
 from torture.messages import Asked, End
-from torture.windows import JUDGED, KILL, QUIET, Gaps, gaps_of, percentile, steps_of
+from torture.windows import JUDGED, KILL, POLICY, QUIET, Gaps, gaps_of, percentile, steps_of
 
 CORRECTNESS, MEMORY, TIMING = "correctness", "memory", "timing"
 MEDIAN_RATIO, P99_RATIO = 1.2, 2.0
@@ -147,7 +147,7 @@ def _reclaims(evidence: Evidence) -> Line:
         for receipt in evidence.receipts.values()
         for model in receipt["models"]
         for step in model["steps"]
-        if step["name"] == "reclaim" and "returned_bytes" in step
+        if step["name"] == "reclaim" and step.get("returned_bytes") is not None
     ]
     off = [abs(expected - returned) for expected, returned in rows]
     bad = [each for each, row in zip(off, rows, strict=True) if each > max(RECLAIM_SHARE * row[0], RECLAIM_BYTES)]
@@ -179,6 +179,7 @@ def _gaps(evidence: Evidence) -> Iterator[Line]:
     for checkpoint in evidence.rates:
         for window in JUDGED:
             yield _gap(checkpoint, window, gaps)
+        yield replace(_gap(checkpoint, POLICY, gaps), ok=None)
 
 
 def _gap(checkpoint: str, window: str, gaps: Gaps) -> Line:

@@ -12,7 +12,7 @@ from torture.messages import Asked
 
 QUIET = "quiet"
 JUDGED = ("load", "switch", "drain")
-KILL = "kill"
+KILL, POLICY = "kill", "policy"
 _BEFORE_SWITCH_S, _AFTER_SWITCH_S = 0.1, 1.0
 
 
