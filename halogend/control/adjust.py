@@ -93,7 +93,8 @@ def gained(generation: Generation, target: Target) -> list[Target]:
 
 def _limits(staying: Mapping[Replica, Target], house: House, most_kv_bytes: int | None) -> dict[Replica, EngineLimits]:
     most = [] if most_kv_bytes is None else [most_kv_bytes]
-    granted = house.grants(staying.values(), [replica.name for replica in staying])
+    model = next((part.name for part in staying.values()), "")
+    granted = house.grown(model, staying.values(), [replica.name for replica in staying])
     return {
         replica: with_pool(part, min(kv_bytes, replica.spec.engine.pool_reserve_bytes, *most))
         for (replica, part), kv_bytes in zip(staying.items(), granted, strict=True)

@@ -154,7 +154,7 @@ class _Model:
 
 class _Course:
     """The ledger as it goes on. `leaving` are generations on their way out, oldest first, with their
-    model."""
+    model; `awaited` models whose load has not begun: no pool grows into what they need."""
 
     def __init__(self, held: dict[str, Holding], models: dict[str, _Model], wanted: Mapping[str, Target]) -> None:
         self.held = held
@@ -164,6 +164,7 @@ class _Course:
         self.misfits: dict[str, int] = {}
         self._wanted = wanted
         self._parked: list[tuple[str, str]] = []
+        self._awaited: list[str] = []
         self._leaving = [(each, name) for name, model in models.items() for each in model.was.draining]
         self._peaks: dict[str, tuple[Use, str | None]] = {}
 
@@ -178,6 +179,7 @@ class _Course:
             if model.was.loading is not None and name not in coming:
                 self.held.pop(model.was.loading, None)
         loads = self._loads(to_load, coming, order)
+        self._awaited = [name for name in loads if name not in coming]
         # A load that fits at once begins before another model has given anything back.
         begun = loads[:1] if loads and not coming and self._may_begin(loads[0]) else []
         for name in begun:
@@ -279,7 +281,9 @@ class _Course:
         target = self._wanted[name]
         holding = replace(target.holding, kv_bytes=target.granted_beside(self._taken(target)))
         self.starts[name] = self.held[_newcomer(name)] = holding
+        self._awaited.remove(name)
         self._look(name)
+        self._resize_all()
 
     def _follow(self, name: str, newcomer: str) -> None:
         """The switch: the newcomer serves, what served is on its way out, or stands by for a probation."""
@@ -314,11 +318,17 @@ class _Course:
             model = self.models[name]
             if model.serving is not None and model.active is not None and not self._is_shrunk(name):
                 target = model.active.over(model.surplus_bytes)
-                kv_bytes = min(target.granted_beside(self._taken(target, model.serving)), model.reserve_bytes)
+                kv_bytes = min(self._granted(name, target, model.serving), model.reserve_bytes)
                 settled[model.serving] = replace(target.holding, kv_bytes=kv_bytes)
                 self.held[model.serving] = self.held[model.serving].covering(settled[model.serving])
         self._look(None)
         self.held |= settled
+
+    def _granted(self, name: str, target: Target, serving: str) -> int:
+        """KV bytes a pool that serves may have: it keeps what it has, and grows into what no other waits for."""
+        beside = [holding for key, holding in self.held.items() if key != serving]
+        awaited = [self._wanted[each].least for each in self._awaited if each != name]
+        return target.grown_beside(self.held[serving], beside, awaited)
 
     def _is_shrunk(self, name: str) -> bool:
         """Until its newcomer serves."""

@@ -61,6 +61,18 @@ class House:
             held.append(replace(part.holding, kv_bytes=found[-1]))
         return found
 
+    def grown(self, model: str, parts: Iterable[Target], names: Sequence[str]) -> list[int]:
+        """The same for pools of `model` that serve, by the ledger's names of their replicas: each keeps what it
+        has, and grows into what no other model's load waits for."""
+        held = self._beside(*names)
+        others = [unit.awaited for unit in self.units.values() if unit.name != model]
+        awaited = [part.least for target in others if target is not None for part in target.parts]
+        found = []
+        for part, name in zip(parts, names, strict=True):
+            found.append(part.grown_beside(self.ledger.holding(name) or part.holding, held, awaited))
+            held.append(replace(part.holding, kv_bytes=found[-1]))
+        return found
+
     def fits(self, target: Target, besides: str = "") -> bool:
         """Is there room for weights, working memory and the least pool of each of its replicas?"""
         return self.misfit(target.parts, besides) is None

@@ -44,6 +44,7 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
         generation = unit.loading = house.make(specs, unit.next_number())
         take_room(unit, house)
         expected = _enter(generation.replicas, wanted.parts, pools, house)
+        house.tell_of_room(besides=unit)  # pools that made way for it may take what it left
         house.state(generation, "loading")
         step.detail.update(generation=generation.number, expected_bytes=expected)
         telling = asyncio.create_task(_tell_progress(generation))

@@ -133,6 +133,13 @@ class Target:
         left = self.budget_bytes - taken_bytes - holding.weights_bytes - holding.working_bytes
         return max(self.floor_bytes, min(holding.kv_bytes, left))
 
+    def grown_beside(self, own: Holding, held: Iterable[Holding], awaited: Iterable[Holding]) -> int:
+        """KV bytes that the pool of a generation which holds `own` may have beside what others hold: it keeps
+        what it has, and grows into what no load waits for."""
+        held = list(held)
+        most = self.granted_beside(self.taken_of(held))
+        return max(min(own.kv_bytes, most), self.granted_beside(self.taken_of([*held, *awaited])))
+
     def same_generation(self, other: Target) -> bool:
         """Would the same loaded generation serve both? Then the way between them is live."""
         fields = model_changes(self.config, other.config)

@@ -122,6 +122,15 @@ class Unit:
         return self.active if self._current is None else self._current.target
 
     @property
+    def awaited(self) -> Target | None:
+        """What is wanted and has to be loaded, before the load begins."""
+        change = self._pending or self._current
+        target = None if change is None else change.target
+        if target is None or self.loading is not None or self.serves(target) or self.returnable(target):
+            return None
+        return target
+
+    @property
     def about_to_load(self) -> Target | None:
         """What a model that serves needs another generation for, before the load begins."""
         change = self._pending or self._current
