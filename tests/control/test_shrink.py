@@ -150,3 +150,27 @@ async def test_l15_two_engines_that_start_at_once_share_what_there_is(world):
     load.release()
     assert (await reached(receipt, Milestone.SERVING)).outcome == "applied"
     assert there.house.ledger.taken_bytes("cpu:0") <= ROOM
+
+
+@pytest.mark.skipif(os.sched_getaffinity(0) < {0, 1}, reason="needs the cores 0 and 1")
+async def test_l3_a_newcomer_that_fails_on_the_spare_device_leaves_all_as_it_was(world):
+    there = await world(4 * GIB)
+    await there.apply(there.model("a", **POOL), devices=SPARE)
+    await until(lambda: not there.unit("a").reclaims, "all is quiet")
+    before = there.dump()
+    there.stage.order("load", "fail", where={"role": "engine", "model": "b"}, times=1, **REFUSED)
+    receipt = await there.apply(there.model("a", "b", **POOL), devices=SPARE)
+    assert (receipt.outcome, [step.name for step in receipt.models["a"].steps]) == ("failed", ["load"])
+    await there.comes_back_to(before)
+
+
+@pytest.mark.skipif(os.sched_getaffinity(0) < {0, 1}, reason="needs the cores 0 and 1")
+async def test_one_that_dies_on_the_spare_device_is_started_again_there(world):
+    there = await world(4 * GIB)
+    await there.apply(there.model("a", **POOL), devices=SPARE)
+    await there.apply(there.model("a", "b", **POOL), devices=SPARE)
+    first = there.unit("a").serving
+    os.kill(first.pids["engine"], signal.SIGKILL)
+    await until(lambda: there.unit("a").serving not in (None, first), "another serves")
+    assert there.status()["models"]["a"]["serving"]["device"] == "cpu:1"
+    assert there.house.ledger.taken_bytes("cpu:0") == 0
