@@ -46,6 +46,8 @@ def _models(plan: dict[str, Any]) -> Iterator[str]:
         first, *rest = list(_details(model)) or [""]
         yield f"  {model['model']:<{names}}  {model['action']:<8}  {first}".rstrip()
         yield from (f"  {'':<{names}}  {'':<8}  {line}" for line in rest)
+    if plan["together"]:
+        yield "  all at one moment, when the last of them is ready, or none of them"
     loads = [each["load"]["expected_s"] for each in plan["models"] if each["load"]]
     if len(loads) > 1:
         yield f"  {_loads(loads, plan['loads_at_once'])}"

@@ -165,8 +165,11 @@ class ModelReloadConfig(Section):
 class ReloadConfig(ModelReloadConfig):
     """How changes are carried out."""
 
-    atomic: Literal[False] = setting(
-        "Whether all models of a change switch at one moment, or none.", LIVE, default=False, later=(True,)
+    atomic: bool = setting(
+        "Whether all models of a change, and its listeners, switch at one moment, or none. What is removed or "
+        "replaced gives its memory back only after that.",
+        LIVE,
+        default=False,
     )
     max_parallel_loads: int = setting(
         "Models that may load at once. More of them start sooner together and slow each other, and what serves, down.",

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import structlog
 
+from halogend.control.adjust import Adjustment, prepare
 from halogend.control.admission import Superseded, unless_superseded
+from halogend.control.barrier import NotTogether, Turn
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import load, present_fingerprint
@@ -22,8 +24,8 @@ from halogend.control.replica import UpdateError
 from halogend.control.retired import Retired
 from halogend.control.startup import StartError
 from halogend.control.target import Target
-from halogend.control.turns import Turn, Withdraw, assign, retire, take_back, update
-from halogend.control.unit import Change, Unit
+from halogend.control.turns import Withdraw, assign, retire, take_back, update
+from halogend.control.unit import Arrived, Change, Unit
 from halogend.control.waits import first_of
 
 _log = structlog.get_logger()
@@ -35,35 +37,103 @@ async def converge(unit: Unit, change: Change, house: House) -> None:
     before = unit.active
     try:
         turn = await _make_ready(unit, change, house)
-    except Superseded:
+        old = await _switch(unit, change, turn)
+    except (Superseded, NotTogether):
+        if change.barrier is not None and change.barrier.is_broken:
+            await _without_it(unit, change, before, house)
         change.closed()
         return
     except (StartError, UpdateError) as error:
         _log.error("change_failed", model=unit.name, error=str(error))
         change.failed(str(error))
-        await restore(unit, before, house, str(error))
+        if change.barrier is None:
+            await restore(unit, before, house, str(error))
+        else:
+            change.barrier.fail(f"{unit.name}: {error}")
+            await _without_it(unit, change, before, house)
         change.closed()
         return
-    old = turn.commit()
     unit.reclaim(_reclaim_and_close(unit, old, house, change))
     change.served()
 
 
 async def _make_ready(unit: Unit, change: Change, house: House) -> Turn:
     """Everything up to the moment at which the target serves. Raises Superseded, StartError, UpdateError."""
-    target = change.target
+    target, arrived = change.target, await _taken_up(unit, change.target, house)
     if target is None:
         return Withdraw(unit, house)
     if unit.serves(target):
         return await update(unit, target, house, change.record)
-    house.router.open(unit.name, target.settings)
+    if change.barrier is None:
+        house.router.open(unit.name, target.settings)
+    if arrived is not None:
+        return await _adopt(unit, target, house, change.record, arrived)
     if (retired := unit.returnable(target)) is not None:
         return await take_back(unit, target, house, change.record, retired)
     await _until_reclaimed(unit, target)
     if target.replaces and unit.serving is not None:
         await _hold_and_reclaim(unit, target, house, change.record)
-    newcomer = await load(unit, target, house, change.record, target.inputs.checkpoint[1])
+    newcomer = unit.loading = await load(unit, target, house, change.record, target.inputs.checkpoint[1])
     return Replace(unit, target, house, change.record, newcomer)
+
+
+# --- together -------------------------------------------------------------------------------------
+
+
+async def _switch(unit: Unit, change: Change, turn: Turn) -> Retired | None:
+    """At once, or with the other models of an atomic change. Raises NotTogether; then it is undone, and what
+    was loaded is kept for a newer change that needs it."""
+    if change.barrier is None:
+        return turn.commit()
+    try:
+        return await change.barrier.join(unit.name, turn)
+    except BaseException as error:
+        if isinstance(error, NotTogether) and isinstance(turn, Replace) and unit.takes_up(turn.target):
+            turn.keep()
+        else:
+            await turn.undo()
+        raise
+
+
+async def _without_it(unit: Unit, change: Change, before: Target | None, house: House) -> None:
+    """The atomic change will not be made: all is as it was."""
+    reason = "" if change.barrier is None else change.barrier.failure
+    if reason and change.record.outcome is None:
+        change.failed(f"not switched: {reason}")
+    if unit.newer is not None:
+        return
+    if before is not None:
+        await restore(unit, before, house, reason or "a newer document came")
+    unit.unwish()
+    if not unit.is_wanted:
+        house.metrics.forget(unit.name)
+
+
+async def _taken_up(unit: Unit, target: Target | None, house: House) -> Arrived | None:
+    """What was loaded for an earlier change, if it does for this one; otherwise it ends."""
+    arrived, unit.arrived = unit.arrived, None
+    if arrived is None:
+        return None
+    if target is not None and target.same_generation(arrived.target) and arrived.generation.is_alive:
+        return arrived
+    unit.loading = None
+    await arrived.generation.stop()
+    house.leave(arrived.generation)
+    return None
+
+
+async def _adopt(unit: Unit, target: Target, house: House, record: ModelRecord, arrived: Arrived) -> Turn:
+    newcomer = arrived.generation
+    try:
+        async with house.step(record, "adopt") as step:
+            step.detail.update(generation=newcomer.number)
+            adjustment = await prepare(newcomer, arrived.target, target, house)
+    except BaseException:
+        unit.loading = None
+        await newcomer.stop()
+        house.leave(newcomer)
+        raise
+    return Replace(unit, target, house, record, newcomer, adjustment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +145,7 @@ class Replace:
     house: House
     record: ModelRecord | None
     newcomer: Generation
+    adjustment: Adjustment | None = None
 
     @property
     def relies_on(self) -> Generation | None:
@@ -82,6 +153,9 @@ class Replace:
 
     def commit(self) -> Retired | None:
         self.unit.deaths.clear()
+        self.unit.loading = None
+        if self.adjustment is not None:
+            self.adjustment.commit()
         retired = assign(self.unit, self.target, self.newcomer, self.house, self.record)
         terms = self.target.config.probation
         if terms is not None and retired is not None and retired.generation.is_alive:
@@ -91,8 +165,16 @@ class Replace:
         return retired
 
     async def undo(self) -> None:
+        self.unit.loading = None
         await self.newcomer.stop()
         self.house.leave(self.newcomer)
+        self.unit.poke()  # an old pool that gave memory for it takes that again
+
+    def keep(self) -> None:
+        """As `undo`, for a newer change that needs what was loaded."""
+        if self.adjustment is not None:
+            self.adjustment.discard()
+        self.unit.arrived = Arrived(self.newcomer, self.target)
 
 
 async def grow(unit: Unit, house: House) -> None:

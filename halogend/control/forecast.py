@@ -91,9 +91,16 @@ class Forecast:
     misfits: Mapping[str, int]
 
 
-def forecast(held: Mapping[str, Holding], present: Mapping[str, Present], wanted: Mapping[str, Target]) -> Forecast:
-    """`held` is the ledger as it stands; `present` and `wanted` are by model, in the order of a document."""
-    plays = [_played(held, present, wanted, order) for order in _ORDERS]
+def forecast(
+    held: Mapping[str, Holding],
+    present: Mapping[str, Present],
+    wanted: Mapping[str, Target],
+    *,
+    together: bool = False,
+) -> Forecast:
+    """`held` is the ledger as it stands; `present` and `wanted` are by model, in the order of a document.
+    `together`: nothing switches and nothing is removed before all are ready."""
+    plays = [_played(held, present, wanted, replace(order, together=together)) for order in _ORDERS]
     likely = plays[0]
     devices = sorted({each.device for each in (*held.values(), *(t.holding for t in wanted.values()))})
     return Forecast(
@@ -107,10 +114,12 @@ def forecast(held: Mapping[str, Holding], present: Mapping[str, Present], wanted
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """Which loads come last: those that wait for their own old generation to end, those of new models."""
+    """Which loads come last: those that wait for their own old generation to end, those of new models. `together`:
+    all are followed by their switches, and those by all that leaves."""
 
     replaced_last: bool
     new_last: bool
+    together: bool = False
 
 
 _ORDERS = tuple(_Order(replaced_last, new_last) for replaced_last in (True, False) for new_last in (True, False))
@@ -184,18 +193,29 @@ class _Course:
         begun = loads[:1] if loads and not coming and self._may_begin(loads[0]) else []
         for name in begun:
             self._begin(name)
-        self._update_and_withdraw(to_load)
-        for name in loads:
-            if name in coming:
-                self._follow(name, str(self.models[name].was.loading))
-                continue
-            if name not in begun:
-                self._make_room(name)
-                self._begin(name)
-            self._follow(name, _newcomer(name))
+        self._end_first(to_load)
+        if order.together:
+            self._prepare_live(to_load)
+        else:
+            self._update_and_withdraw(to_load)
+        self._load_all(loads, coming, begun, together=order.together)
+        if order.together:
+            self._update_and_withdraw(to_load)
         self._leaving += self._parked
         while self._leaving:
             self._reclaim(0)
+
+    def _load_all(self, loads: list[str], coming: list[str], begun: list[str], *, together: bool) -> None:
+        """One after the other, each followed by its switch, or all followed by all switches."""
+        newcomers = {name: str(self.models[name].was.loading) if name in coming else _newcomer(name) for name in loads}
+        for name in loads:
+            if name not in (*begun, *coming):
+                self._make_room(name)
+                self._begin(name)
+            if not together:
+                self._follow(name, newcomers[name])
+        for name in loads if together else ():
+            self._follow(name, newcomers[name])
 
     def _loads(self, to_load: list[str], coming: list[str], order: _Order) -> list[str]:
         """One that runs already comes first; otherwise as the document has them."""
@@ -234,11 +254,25 @@ class _Course:
         is_held_up = model.serving is not None and (target.replaces or bool(model.was.draining))
         return not is_held_up and target.fits_beside(self._taken(target))
 
+    def _end_first(self, to_load: list[str]) -> None:
+        for name in to_load:
+            if self._wanted[name].replaces:
+                self._leave(name)
+
+    def _prepare_live(self, to_load: list[str]) -> None:
+        """What is prepared and not in force holds the more of before and after."""
+        for name, target in self._wanted.items():
+            serving = self.models[name].serving
+            if serving is not None and name not in to_load:
+                kv_bytes = min(target.granted_beside(self._taken(target, serving)), self.models[name].reserve_bytes)
+                self.held[serving] = self.held[serving].covering(replace(target.holding, kv_bytes=kv_bytes))
+        self._look(None)
+
     def _update_and_withdraw(self, to_load: list[str]) -> None:
         """Live changes go on side by side: at the worst, pools that grow come before those that shrink."""
         live = []
         for name, model in self.models.items():
-            if name not in self._wanted or (name in to_load and self._wanted[name].replaces):
+            if name not in self._wanted:
                 self._leave(name)
             elif name not in to_load:
                 model.active = self._wanted[name]

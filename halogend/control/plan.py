@@ -50,6 +50,12 @@ class Plan:
     server_changes: tuple[dict[str, Any], ...]
     problems: tuple[Problem, ...]
     loads_at_once: int = 1
+    together: bool = False
+
+
+def has_changes(plan: Plan) -> bool:
+    """Of any model."""
+    return any(each.action is not ModelAction.KEEP for each in plan.models)
 
 
 def make_plan(
@@ -66,7 +72,13 @@ def make_plan(
         for name, target in wanted.items()
     ]
     models += [ModelPlan(name, ModelAction.REMOVE, (), None) for name in current if name not in wanted]
-    return Plan(tuple(models), _around_models(*documents), (), documents[1].reload.max_parallel_loads)
+    return Plan(
+        tuple(models),
+        _around_models(*documents),
+        (),
+        documents[1].reload.max_parallel_loads,
+        documents[1].reload.atomic,
+    )
 
 
 def _around_models(old: Document | None, new: Document) -> tuple[dict[str, Any], ...]:

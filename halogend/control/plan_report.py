@@ -100,6 +100,7 @@ def report(
         models=[_model(each, bytes_, drains.get(each.model)) for each in plan.models],
         server_changes=list(plan.server_changes),
         loads_at_once=plan.loads_at_once,
+        together=plan.together,
         devices=[_device(each, rooms.get(each.device, NO_ROOM)) for each in bytes_.devices],
     )
 
@@ -111,7 +112,16 @@ def _report(subject: Subject, outcome: PlanOutcome, problems: Iterable[Problem],
         "revision": {"current": _short(subject.current), "planned": _short(subject.revision)},
         "problems": [problem.view() for problem in problems],
     }
-    return {**body, "models": [], "server_changes": [], "loads_at_once": 1, "devices": [], "hold": None, **more}
+    return {
+        **body,
+        "models": [],
+        "server_changes": [],
+        "loads_at_once": 1,
+        "together": False,
+        "devices": [],
+        "hold": None,
+        **more,
+    }
 
 
 def _model(plan: ModelPlan, bytes_: Forecast, drain: Drain | None) -> dict[str, Any]:

@@ -22,17 +22,18 @@ from halogend.config.fit import file_problems
 from halogend.config.parts import is_unfinished
 from halogend.config.places import Places
 from halogend.config.problems import Problem
-from halogend.config.schema import ServerConfig
+from halogend.config.schema import Document, ServerConfig
 from halogend.control.acceptance import Accepted, Opened, Sockets, Source, outcome_of
 from halogend.control.access import Access, changes, look
 from halogend.control.aside import aside
+from halogend.control.barrier import Barrier
 from halogend.control.doors import open_doors
 from halogend.control.forecast import Forecast
 from halogend.control.history import History
 from halogend.control.house import House
 from halogend.control.input_files import Signature
 from halogend.control.machine import Machine
-from halogend.control.plan import ModelPlan, Plan
+from halogend.control.plan import ModelPlan, Plan, has_changes
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
 from halogend.control.planning import LOOK_LIMIT_S, Draft, Given, draft
 from halogend.control.present import drains, presence
@@ -79,6 +80,8 @@ class Reconciler:
         self._sockets = sockets
         self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
         self._rereads: asyncio.Queue[_Ask] = asyncio.Queue()
+        self._in_force: Document | None = None
+        self._together: Barrier | None = None
         self._access = Access()
         self._places = Places()
         self._warned: frozenset[str] = frozenset()
@@ -209,9 +212,9 @@ class Reconciler:
 
     async def _reread(self, ask: _Ask) -> None:
         """As accepting, for keys and certificates alone; looks again where a document came meanwhile."""
-        while (accepted := self.accepted) is not None:
-            ask.receipt.revision = ask.receipt.previous_revision = accepted.revision
-            server, in_force = accepted.document.server, self._access
+        while (document := self._in_force) is not None:
+            ask.receipt.revision = ask.receipt.previous_revision = self._revision()
+            server, in_force = document.server, self._access
             try:
                 access, facts = await aside(partial(look, server, in_force=in_force), LOOK_LIMIT_S)
             except TimeoutError:
@@ -219,7 +222,7 @@ class Reconciler:
                 problem = Problem(Code.KEY_FILE, text, "look for a mount whose server is gone", self.source.file)
                 return self._reject(ask.receipt, (problem,))
             async with self._judging:
-                if self.accepted is accepted and self._access is in_force:
+                if self._in_force is document and self._access is in_force:
                     return await self._take_access(ask.receipt, access, facts)
         return self._reject(ask.receipt, ())
 
@@ -271,7 +274,10 @@ class Reconciler:
         receipt.revision, receipt.previous_revision = drafted.revision, self._revision()
         plan, _ = self._plan(drafted)
         try:
-            problems = plan.problems or await self._prepare(drafted) or await self._commit(drafted.wanted)
+            is_atomic = drafted.document.reload.atomic and has_changes(plan)
+            problems = plan.problems or await self._prepare(drafted)
+            if not problems and not is_atomic:
+                problems = await self._commit(drafted.wanted)
         finally:
             await self._sockets.discard()
         if problems:
@@ -279,9 +285,11 @@ class Reconciler:
         # Planned again: while listeners were changed, a model may have come, failed or died.
         plan, _ = self._plan(drafted)
         self._accepts += 1
-        self._access, self._places = drafted.access, drafted.parsed.places
+        barrier = self._barrier(receipt, drafted, plan) if is_atomic else None
+        if barrier is None:
+            self._put_in_force(drafted)
         accepted = Accepted(drafted.document, drafted.revision, self._accepts, receipt.id, ask.is_sources)
-        return self._apply(receipt, accepted, plan)
+        return self._apply(receipt, accepted, plan, barrier)
 
     def _warn(self, files: tuple[FileFact, ...]) -> None:
         """Once, not at every reload."""
@@ -292,11 +300,14 @@ class Reconciler:
 
     def _plan(self, drafted: Draft) -> tuple[Plan, Forecast]:
         """With the bytes on the way."""
-        new, old = drafted.document, None if self.accepted is None else self.accepted.document
+        new, old = drafted.document, self._in_force
         if new is None:
             raise ValueError("a document with problems has no plan")
         now = Now(self._goals(), self.house.ledger.held(), presence(self.house))
         plan, bytes_ = decide(now, drafted.wanted, (old, new))
+        if self._waiting is not None and (has_changes(plan) or drafted.revision != self._revision()):
+            now = replace(now, goals=self._without(self._waiting))  # that change will be given up for this one
+            plan, bytes_ = decide(now, drafted.wanted, (old, new))
         differs = () if old is None else changes((old.server, self._access), (new.server, drafted.access))
         fields = [each for each in plan.server_changes if each["field"] != "server.auth"]  # told key by key
         return replace(plan, server_changes=(*fields, *differs)), bytes_
@@ -336,22 +347,70 @@ class Reconciler:
             router.close(name)
         return (problem,)
 
-    def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan) -> None:
+    def _put_in_force(self, drafted: Draft) -> None:
+        """What is the document's own and no model's."""
+        if (document := drafted.document) is None:
+            return
+        self._in_force, self._access, self._places = document, drafted.access, drafted.parsed.places
+        self.house.router.all_must_serve = document.server.ready == "all"
+        self.house.loads.resize(document.reload.max_parallel_loads)
+
+    def _barrier(self, receipt: Receipt, drafted: Draft, plan: Plan) -> Barrier:
+        """Where the models that change wait for each other."""
+        names = [each.model for each in plan.models if each.action is not ModelAction.KEEP]
+
+        def come(barrier: Barrier) -> None:
+            task = asyncio.create_task(self._open_together(barrier, receipt, drafted))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        def broken() -> None:
+            for name in names:
+                if (unit := self.house.units.get(name)) is not None:
+                    unit.wake()
+
+        barrier = Barrier(names, come, broken)
+        if not names:
+            come(barrier)
+        return barrier
+
+    async def _open_together(self, barrier: Barrier, receipt: Receipt, drafted: Draft) -> None:
+        """All models are ready: listeners first, which may refuse, and then every model at once."""
+        try:
+            async with self._judging:
+                if not barrier.begin():
+                    return
+                try:
+                    problems = await self._prepare(drafted) or await self._commit(drafted.wanted)
+                finally:
+                    await self._sockets.discard()
+                if problems:
+                    receipt.problems = tuple(drafted.placed(problem) for problem in problems)
+                    barrier.fail(str(problems[0]), while_opening=True)
+                else:
+                    self._put_in_force(drafted)
+                    barrier.commit()
+        finally:
+            barrier.fail("it could not be made in one go", while_opening=True)
+
+    def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan, barrier: Barrier | None) -> None:
         is_newer = accepted.revision != self._revision()
+        given_up = self._waiting if is_newer or has_changes(plan) else None
         self.accepted = accepted
         self._open[receipt.id] = Opened(accepted, self.active)
-        self.house.router.all_must_serve = accepted.document.server.ready == "all"
-        self.house.loads.resize(accepted.document.reload.max_parallel_loads)
         receipt.server_changes = plan.server_changes
         receipt.models = {each.model: _record(each, receipt) for each in plan.models}
         self.records.accepted(receipt)
         for each in plan.models:
             if each.action is ModelAction.KEEP:
-                self._keep(receipt, each.model)
+                self._keep(receipt, each.model, given_up)
                 if is_newer:
                     self.house.units[each.model].end_probation()
             else:
-                self._want(receipt, each)
+                self._want(receipt, each, barrier)
+        if given_up is not None:
+            given_up.abandon()
+        self._together = barrier or self._together
         self._settle(receipt)
 
     def _goals(self) -> dict[str, Target | None]:
@@ -359,28 +418,40 @@ class Reconciler:
         wanted = {name: unit for name, unit in self.house.units.items() if unit.is_wanted}
         return {name: None if unit.trouble else unit.goal for name, unit in wanted.items()}
 
+    @property
+    def _waiting(self) -> Barrier | None:
+        """The atomic change that is on its way."""
+        return None if self._together is None or self._together.is_settled else self._together
+
+    def _without(self, barrier: Barrier) -> dict[str, Target | None]:
+        """`_goals`, had the models at the barrier never been asked to change."""
+        goals = {name: goal for name, goal in self._goals().items() if name not in barrier.names}
+        there = {name: unit for name, unit in self.house.units.items() if name in barrier.names}
+        back = {name: unit for name, unit in there.items() if unit.active is not None or unit.trouble}
+        return goals | {name: None if unit.trouble else unit.active for name, unit in back.items()}
+
     def _revision(self) -> str | None:
         return None if self.accepted is None else self.accepted.revision
 
     def _server(self) -> ServerConfig | None:
-        return None if self.accepted is None else self.accepted.document.server
+        return None if self._in_force is None else self._in_force.server
 
-    def _keep(self, receipt: Receipt, name: str) -> None:
+    def _keep(self, receipt: Receipt, name: str, given_up: Barrier | None) -> None:
         """Nothing to do; but where an earlier receipt is still on its way there, this one goes along."""
         record, change = receipt.models[name], self.house.units[name].open_change
-        if change is not None:
+        if change is not None and (given_up is None or change.barrier is not given_up):
             change.follow(record, lambda: self._settle(receipt))
         else:
             record.outcome, record.is_closed = Outcome.UNCHANGED, True
 
-    def _want(self, receipt: Receipt, plan: ModelPlan) -> None:
+    def _want(self, receipt: Receipt, plan: ModelPlan, barrier: Barrier | None) -> None:
         unit = self.house.units.get(plan.model)
         if unit is None:
             unit = self.house.units[plan.model] = Unit(plan.model)
             task = asyncio.create_task(tend(unit, self.house))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        unit.want(Change(plan.target, receipt.models[plan.model], lambda: self._settle(receipt)))
+        unit.want(Change(plan.target, receipt.models[plan.model], lambda: self._settle(receipt), barrier))
 
     # --- receipts -------------------------------------------------------------------------------
 

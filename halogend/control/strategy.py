@@ -46,12 +46,12 @@ def decide(
         if target is None
     }
     first = {name: target or open_ways[name][0] for name, target in settled.items()}
-    chosen, bytes_ = dict(first), _played(now, first)
+    chosen, bytes_ = dict(first), _played(now, first, documents[1])
     while bytes_.misfits:
         moved = [name for name in _models(bytes_) if _next(now, name, chosen, open_ways)]
         if not moved:
             return _refused(now, first, documents, wanted)
-        bytes_ = _played(now, chosen)
+        bytes_ = _played(now, chosen, documents[1])
     return _plan(now, chosen, documents), together(bytes_)
 
 
@@ -133,7 +133,7 @@ def _refused(
     now: Now, first: Mapping[str, Target], documents: tuple[Document | None, Document], wanted: Mapping[str, Target]
 ) -> tuple[Plan, Forecast]:
     """The bytes show what the first way would have taken."""
-    bytes_, parts = _played(now, first), apart(now.present, first).wanted
+    bytes_, parts = _played(now, first, documents[1]), apart(now.present, first).wanted
     problems: tuple[Problem, ...] = tuple(
         _misfit(now, parts[key], taken, wanted[model_of(key)]) for key, taken in bytes_.misfits.items()
     )
@@ -145,10 +145,10 @@ def _misfit(now: Now, part: Target, taken: int, wanted: Target) -> Problem:
     return does_not_fit(part, taken, _tried(wanted, now), levers)
 
 
-def _played(now: Now, chosen: Mapping[str, Target]) -> Forecast:
+def _played(now: Now, chosen: Mapping[str, Target], document: Document) -> Forecast:
     """With every replica by itself."""
     parts = apart(now.present, chosen)
-    return forecast(now.held, parts.present, parts.wanted)
+    return forecast(now.held, parts.present, parts.wanted, together=document.reload.atomic)
 
 
 def _models(bytes_: Forecast) -> list[str]:

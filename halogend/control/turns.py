@@ -14,7 +14,6 @@ Owns the step from ready to done and back. The order in which models do it is co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
@@ -33,18 +32,6 @@ from halogend.control.target import Target
 from halogend.control.unit import Unit
 
 _log = structlog.get_logger()
-
-
-class Turn(Protocol):
-    """`commit` waits for nothing and cannot fail; it returns the generation that served and does not any more.
-    `undo` is possible until then. The death of what it `relies_on` breaks it."""
-
-    @property
-    def relies_on(self) -> Generation | None: ...
-
-    def commit(self) -> Retired | None: ...
-
-    async def undo(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

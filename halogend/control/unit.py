@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
+from halogend.control.barrier import Barrier
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
 from halogend.control.probation import Probation
@@ -23,14 +25,18 @@ class Change:
     """One model's part of a receipt. `target` None removes the model. `told` is called whenever
     the record moved on, so that the receipt can be settled.
 
-    `then` is what must be reclaimed as well before it is closed.
+    At its `barrier` it waits for the other models of an atomic change. `then` is what must be reclaimed as well
+    before it is closed.
 
     A later receipt that asks for the same state follows: what happens to this change happens to
     its record too.
     """
 
-    def __init__(self, target: Target | None, record: ModelRecord, told: Callable[[], None]) -> None:
+    def __init__(
+        self, target: Target | None, record: ModelRecord, told: Callable[[], None], barrier: Barrier | None = None
+    ) -> None:
         self.target = target
+        self.barrier = barrier
         self.record = record
         self.then: Retired | None = None
         self._told = [told]
@@ -70,6 +76,14 @@ class Change:
             told()
 
 
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A generation that is loaded and waits for the change that takes it up; `target` is what it was loaded for."""
+
+    generation: Generation
+    target: Target
+
+
 class Unit:
     """`active` is what serves, or served last; `goal` what it will be when all is done.
 
@@ -82,6 +96,7 @@ class Unit:
         self.active: Target | None = None
         self.serving: Generation | None = None
         self.loading: Generation | None = None
+        self.arrived: Arrived | None = None
         self.retired: list[Retired] = []
         self.reclaims: set[asyncio.Task[None]] = set()
         self.probation: Probation | None = None
@@ -119,6 +134,8 @@ class Unit:
         """What the load that runs is for."""
         if self.loading is None:
             return None
+        if self.arrived is not None:
+            return self.arrived.target
         return self.active if self._current is None else self._current.target
 
     @property
@@ -156,8 +173,9 @@ class Unit:
 
     @property
     def generations(self) -> list[Generation]:
-        """All that serve or served, and have processes."""
-        return [*(each.generation for each in self.retired), *([] if self.serving is None else [self.serving])]
+        """All that serve or served or are to serve, and have processes; one that loads ends by itself."""
+        own = (self.serving, None if self.arrived is None else self.arrived.generation)
+        return [*(each.generation for each in self.retired), *(each for each in own if each is not None)]
 
     @property
     def open_change(self) -> Change | None:
@@ -190,9 +208,16 @@ class Unit:
     def is_superseded(self, target: Target) -> bool:
         """Does a newer change need another generation than `target`?"""
         if self._pending is None:
-            return False
+            return self._is_broken(target)
         newer = self._pending.target
         return newer is None or not target.same_generation(newer)
+
+    def _is_broken(self, target: Target) -> bool:
+        """Will the atomic change that this target is of never be made?"""
+        change = self._current
+        if change is None or change.barrier is None or change.target is not target:
+            return False
+        return change.barrier.is_broken
 
     def want(self, change: Change) -> None:
         """A change that has not begun gives way to a newer one."""
@@ -222,6 +247,20 @@ class Unit:
         """Memory came free: look whether the pool may grow."""
         self._poked = True
         self._wake()
+
+    def wake(self) -> None:
+        """Whoever waits here looks whether it should go on."""
+        self._wake()
+
+    def takes_up(self, target: Target) -> bool:
+        """Does a change that is wanted and not begun need the generation that was loaded for `target`?"""
+        newer = None if self._pending is None else self._pending.target
+        return newer is not None and newer.same_generation(target)
+
+    def unwish(self) -> None:
+        """The inverse of `want`, where nothing came of it: wanted is what was there before."""
+        if self._pending is None:
+            self.is_wanted = self.active is not None or self.trouble is not None
 
     def begin(self) -> Change | None:
         """The change to make now, if one is wanted."""

@@ -142,7 +142,6 @@ def test_rules_never_raise(plain: dict[str, Any]) -> None:
 SECTIONS = {"server.auth", "server.tls", "server.admin_tls", "models[].probation"}  # both a field and what is inside it
 SINGLE_VALUED = {
     "apiVersion",
-    "reload.atomic",
     "models[].engine_version",
     "models[].load.verify",
 }
