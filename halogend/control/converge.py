@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from halogend.control.adjust import Adjustment, prepare
+from halogend.control.adjust import Adjustment, gained, prepare
 from halogend.control.admission import Superseded, unless_superseded
 from halogend.control.barrier import NotTogether, Turn
 from halogend.control.generation import Generation
@@ -89,7 +89,7 @@ async def _switch(unit: Unit, change: Change, turn: Turn) -> Retired | None:
         return await change.barrier.join(unit.name, turn)
     except BaseException as error:
         if isinstance(error, NotTogether) and isinstance(turn, Replace) and unit.takes_up(turn.target):
-            turn.keep()
+            await turn.keep()
         else:
             await turn.undo()
         raise
@@ -114,7 +114,8 @@ async def _taken_up(unit: Unit, target: Target | None, house: House) -> Arrived 
     arrived, unit.arrived = unit.arrived, None
     if arrived is None:
         return None
-    if target is not None and target.same_generation(arrived.target) and arrived.generation.is_alive:
+    does = target is not None and target.same_generation(arrived.target) and not gained(arrived.generation, target)
+    if does and arrived.generation.is_alive:
         return arrived
     unit.loading = None
     await arrived.generation.stop()
@@ -170,10 +171,10 @@ class Replace:
         self.house.leave(self.newcomer)
         self.unit.poke()  # an old pool that gave memory for it takes that again
 
-    def keep(self) -> None:
+    async def keep(self) -> None:
         """As `undo`, for a newer change that needs what was loaded."""
         if self.adjustment is not None:
-            self.adjustment.discard()
+            await self.adjustment.discard()
         self.unit.arrived = Arrived(self.newcomer, self.target)
 
 

@@ -89,10 +89,10 @@ LOADS = {
 @pytest.mark.parametrize("stage", LOADS)
 async def test_l3_a_load_that_fails_leaves_all_as_it_was(serving, monkeypatch, stage):
     inject, said = LOADS[stage]
-    world = await serving(load={"progress_timeout_s": 1})
+    world = await serving(load={"progress_timeout_s": 5})
     before = world.dump()
     inject(world, monkeypatch)
-    receipt = await world.apply(world.model("a", "b", load={"progress_timeout_s": 1}))
+    receipt = await world.apply(world.model("a", "b", load={"progress_timeout_s": 5}))
     assert receipt.outcome == "failed"
     assert said in receipt.models["a"].error
     await world.comes_back_to(before)
@@ -291,7 +291,7 @@ async def test_an_older_receipt_that_ends_late_does_not_turn_the_active_document
     await reached(removal)
     assert removal.outcome == "applied"
     assert world.reconciler.active is world.reconciler.accepted
-    assert "max_batch: 9" in world.reconciler.document()
+    assert "max_batch: 9" in world.reconciler.document()[0]
     await until(lambda: world.status()["settled"], "the removed model's memory is back")
 
 
