@@ -15,17 +15,35 @@ from functools import reduce
 
 
 @dataclass(frozen=True, slots=True)
+class MappedFile:
+    """A file whose pages serve as weights: whoever else maps it shares them. `volume` and `inode` as stat(2) has
+    them."""
+
+    volume: int
+    inode: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Holding:
-    """What one generation is expected to take. `kv_bytes` is its pool's limit."""
+    """What one replica is expected to take. `kv_bytes` is its pool's limit, `mapped` are weights that lie in
+    mapped files; `weights_bytes` are the others."""
 
     device: str
     weights_bytes: int
     working_bytes: int
     kv_bytes: int
+    mapped: tuple[MappedFile, ...] = ()
+
+    @property
+    def own_bytes(self) -> int:
+        """What nobody else could share."""
+        return self.weights_bytes + self.working_bytes + self.kv_bytes
 
     @property
     def total_bytes(self) -> int:
-        return self.weights_bytes + self.working_bytes + self.kv_bytes
+        """What it takes where it is alone."""
+        return together((self,))
 
     def covering(self, other: Holding) -> Holding:
         """The more of the two in every use: while it is on its way from one to the other."""
@@ -34,6 +52,7 @@ class Holding:
             max(self.weights_bytes, other.weights_bytes),
             max(self.working_bytes, other.working_bytes),
             max(self.kv_bytes, other.kv_bytes),
+            tuple(dict.fromkeys((*self.mapped, *other.mapped))),
         )
 
     def beside(self, other: Holding) -> Holding:
@@ -43,7 +62,15 @@ class Holding:
             self.weights_bytes + other.weights_bytes,
             self.working_bytes + other.working_bytes,
             self.kv_bytes + other.kv_bytes,
+            tuple(dict.fromkeys((*self.mapped, *other.mapped))),
         )
+
+
+def together(holdings: Iterable[Holding]) -> int:
+    """Bytes that these take of one memory: a file that several have mapped is there once."""
+    held = list(holdings)
+    files = {(each.volume, each.inode): each.bytes for holding in held for each in holding.mapped}
+    return sum(each.own_bytes for each in held) + sum(files.values())
 
 
 @dataclass(slots=True)
@@ -107,7 +134,7 @@ class Ledger:
 
     def taken_bytes(self, device: str, besides: Iterable[str] = ()) -> int:
         left_out = set(besides)
-        return sum(h.total_bytes for name, h in self.held().items() if h.device == device and name not in left_out)
+        return together(h for name, h in self.held().items() if h.device == device and name not in left_out)
 
     def view(self) -> dict[str, dict[str, int | str]]:
         return {

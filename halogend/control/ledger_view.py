@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from halogend.control.house import House
-from halogend.control.ledger import Holding
+from halogend.control.ledger import Holding, together
 from halogend.control.plan_report import Room
 from halogend.control.replica import Replica
 
@@ -36,13 +36,20 @@ def _device(
     there = {name: each for name, each in held.items() if each.device == device}
     return {
         **(msgspec.to_builtins(rooms[device]) if device in rooms else {}),
-        "held_bytes": sum(each.total_bytes for each in there.values()),
+        "held_bytes": together(there.values()),
         "measured_bytes": sum(replicas[name].measured_bytes for name in there if name in replicas),
     }
 
 
 def _replica(holding: Holding, replica: Replica | None) -> dict[str, Any]:
-    counted = {**msgspec.to_builtins(holding), "total_bytes": holding.total_bytes}
+    counted = {
+        "device": holding.device,
+        "weights_bytes": holding.weights_bytes,
+        "mapped_bytes": sum(each.bytes for each in holding.mapped),
+        "working_bytes": holding.working_bytes,
+        "kv_bytes": holding.kv_bytes,
+        "total_bytes": holding.total_bytes,
+    }
     return {**counted, "measured": None if replica is None or not replica.base_bytes else _measured(replica)}
 
 

@@ -354,6 +354,8 @@ class Reconciler:
         self._in_force, self._access, self._places = document, drafted.access, drafted.parsed.places
         self.house.router.all_must_serve = document.server.ready == "all"
         self.house.loads.resize(document.reload.max_parallel_loads)
+        rooms = rooms_of(document, self.machine.devices)
+        self.house.metrics.rooms({name: (room.reserve_bytes, room.foreign_bytes) for name, room in rooms.items()})
 
     def _barrier(self, receipt: Receipt, drafted: Draft, plan: Plan) -> Barrier:
         """Where the models that change wait for each other."""

@@ -18,7 +18,7 @@ from halogend.config.fit import usable_bytes
 from halogend.config.placement import kv_ratios, share_memory, spares
 from halogend.config.schema import Document, ModelConfig
 from halogend.control.facts import Gathered, Inputs, Resolved
-from halogend.control.ledger import Holding
+from halogend.control.ledger import Holding, together
 from halogend.control.load_plan import LoadPlan
 from halogend.control.machine import Machine
 from halogend.control.replica import ReplicaSpec
@@ -110,8 +110,8 @@ class Target:
         """Bytes of its device's budget that others take: what they hold there, and so much of what they hold of
         the memory around it as leaves less. Where the devices stay as they are those are the same."""
         around = [each for each in held if share_memory(each.device, self.holding.device)]
-        there = sum(each.total_bytes for each in around if each.device == self.holding.device)
-        return max(there, sum(each.total_bytes for each in around) - (self.shared_bytes - self.budget_bytes))
+        there = together(each for each in around if each.device == self.holding.device)
+        return max(there, together(around) - (self.shared_bytes - self.budget_bytes))
 
     def fits_beside(self, taken_bytes: int) -> bool:
         """Is there room for its weights, working memory and the least pool where `taken_bytes` are held?"""

@@ -23,6 +23,7 @@ _GAP_S = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.
 _PHASE_S = (0.01, 0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 _RUNNING_LANE = "default"
 _ROUTER_LANE = "router"
+_RESERVE, _FOREIGN = "reserve", "foreign"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,12 @@ METRICS = (
     MetricRow("reload_phase_seconds", "histogram", "How long a phase of a change took.", ("phase",), _PHASE_S),
     MetricRow("generation_state", "gauge", "1 for the state a generation is in.", (*_GENERATION, "state")),
     MetricRow("engine_up", "gauge", "1 while the generation's engine process is alive and ready.", _GENERATION),
-    MetricRow("memory_bytes", "gauge", "Bytes on a device by use.", ("device", "use")),
+    MetricRow(
+        "memory_bytes",
+        "gauge",
+        "Bytes on a device by use, reserve and foreign too.",
+        ("device", "use"),
+    ),
     MetricRow("memory_held_bytes", "gauge", "Anonymous and shared memory of a generation's processes.", _GENERATION),
     MetricRow(
         "working_memory_surplus_bytes",
@@ -175,6 +181,15 @@ class Metrics:
 
     def memory(self, device: str, use: str, bytes_: int) -> None:
         self._set("memory_bytes", (device, use), bytes_)
+
+    def rooms(self, devices: Mapping[str, tuple[int, int]]) -> None:
+        """By device what is kept free and what others use, in bytes; devices that are not named have none."""
+        for device, use in self._series["memory_bytes"].copy():
+            if use in (_RESERVE, _FOREIGN):
+                self._drop("memory_bytes", (device, use))
+        for device, (reserve, foreign) in devices.items():
+            self.memory(device, _RESERVE, reserve)
+            self.memory(device, _FOREIGN, foreign)
 
     def memory_held(self, model: str, generation: int, bytes_: int) -> None:
         self._set("memory_held_bytes", (model, str(generation)), bytes_)

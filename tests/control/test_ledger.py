@@ -1,8 +1,10 @@
 """The ledger alone, and with an engine that confirms when it is told to."""
 
+from dataclasses import replace
+
 from support.played.world import until
 
-from halogend.control.ledger import Holding, Ledger
+from halogend.control.ledger import Holding, Ledger, MappedFile, together
 
 MIB = 1 << 20
 
@@ -44,6 +46,24 @@ def test_whoever_has_left_settles_nothing():
     assert ledger.settle("a#1", 1) == 0
     ledger.drop("a#1", 1)
     assert ledger.held() == {}
+
+
+def test_a_file_that_several_have_mapped_is_counted_once():
+    ledger = Ledger()
+    file, other = MappedFile(volume=7, inode=1, bytes=500 * MIB), MappedFile(volume=8, inode=1, bytes=30 * MIB)
+    for name, mapped in {"a#1": (file,), "a#2": (file, other), "b#1": (other,)}.items():
+        ledger.enter(name, replace(holding(50), mapped=mapped))
+    assert ledger.taken_bytes("cpu:0") == (3 * 160 + 500 + 30) * MIB
+    assert ledger.taken_bytes("cpu:0", besides=["a#2"]) == (2 * 160 + 500 + 30) * MIB
+    assert ledger.leave("a#1").total_bytes == (160 + 500) * MIB
+    assert ledger.taken_bytes("cpu:0") == (2 * 160 + 500 + 30) * MIB, "another one still has it mapped"
+
+
+def test_a_mapped_file_is_one_in_what_covers_both():
+    file = MappedFile(volume=7, inode=1, bytes=500 * MIB)
+    old, new = replace(holding(50), mapped=(file,)), replace(holding(20), mapped=(file,))
+    assert old.covering(new) == replace(holding(50), mapped=(file,))
+    assert together([old, new]) == (160 + 130 + 500) * MIB
 
 
 async def test_bytes_are_free_when_the_engine_has_confirmed_it(serving):

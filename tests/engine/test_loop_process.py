@@ -17,14 +17,18 @@ from support.engine_driver import engine_spec, generate_greedy, load_engine
 from support.engine_process import EngineProcess
 from support.tiny_models import tiny_llama
 
+from halogend.control.held import held_bytes
 from halogend.engine.worker import EXIT_BUG, EXIT_PEER_LOST, EXIT_START_FAILED, EXIT_STOPPED
 from halogend.wire.channel import ChannelClosedError
 from halogend.wire.messages import (
     WIRE_VERSION,
     Abort,
+    Commit,
     EngineReady,
     EngineStats,
     Hello,
+    PoolResized,
+    PrepareEngine,
     Progress,
     SetThreads,
     StartEngine,
@@ -173,6 +177,23 @@ def test_a_storm_of_requests_and_aborts_changes_no_token(spawn: Spawn, tiny: Pat
         stats = process.client.until_told(EngineStats)
     assert stats.blocks_used == 0
     assert stats.preemptions > 0
+
+
+def test_a_pool_starts_at_its_floor_grows_with_use_and_gives_back_what_it_confirms(spawn: Spawn, tiny: Path) -> None:
+    process, block_bytes = spawn(), load_engine(tiny).block_bytes
+    blocks = {"floor": 2048, "limit": 8192, "least": 64}
+    limits = make_engine_limits(pool_bytes=blocks["limit"] * block_bytes, max_batch=64)
+    ready = process.start(engine_spec(tiny, limits=limits, pool_floor_bytes=blocks["floor"] * block_bytes))
+    assert (ready.block_count, ready.pool_touched_bytes) == (blocks["limit"], blocks["floor"] * block_bytes)
+    before = held_bytes([process.popen.pid])[process.popen.pid]
+    smaller = make_engine_limits(pool_bytes=blocks["least"] * block_bytes, max_batch=64)
+    process.client.control.send(PrepareEngine(update=7, limits=smaller))
+    process.client.control.send(Commit(update=7))
+    told = process.client.until_told(PoolResized)
+    size = blocks["least"] * block_bytes
+    assert told == PoolResized(update=7, pool_bytes=size, touched_bytes=size)
+    returned = before - held_bytes([process.popen.pid])[process.popen.pid]
+    assert abs(returned - (blocks["floor"] - blocks["least"]) * block_bytes) < 2 << 20
 
 
 def test_end_of_control_while_it_computes(spawn: Spawn, tiny: Path) -> None:

@@ -133,3 +133,13 @@ def test_k8_usage_is_occupancy(metrics: Metrics) -> None:
     assert value(metrics, "cache_blocks", model="chat", generation="1", state="free") == 2
     metrics.engine_stats("chat", 1, Snapshot(blocks_total=0))
     assert value(metrics, "cache_usage", model="chat", generation="1") == 0
+
+
+def test_what_is_kept_free_and_what_others_use_go_with_their_device(metrics: Metrics) -> None:
+    metrics.memory("cpu:1", "weights", 5)
+    metrics.rooms({"cpu:0": (3, 4), "cpu:1": (1, 2)})
+    assert value(metrics, "memory_bytes", device="cpu:1", use="foreign") == 2
+    metrics.rooms({"cpu:0": (9, 0)})
+    assert value(metrics, "memory_bytes", device="cpu:0", use="reserve") == 9
+    assert value(metrics, "memory_bytes", device="cpu:1", use="foreign") is None
+    assert value(metrics, "memory_bytes", device="cpu:1", use="weights") == 5

@@ -1,0 +1,90 @@
+"""The largest steps, gone through once: what they compute, and how far memory rose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.engine_driver import generate_greedy, load_engine
+from support.tiny_models import tiny_gemma3
+
+from halogend.engine.memory import Peak
+from halogend.engine.runner import ModelRunner
+from halogend.engine.warmup import Room, warm_up
+from halogend.sched.layout import KvLayout
+from halogend.sched.limits import SchedLimits
+from halogend.sched.step import StepPlan
+
+
+class Recorder:
+    """In a runner's place: which plans were rehearsed, which carried out."""
+
+    def __init__(self) -> None:
+        self.rehearsed: list[StepPlan] = []
+        self.forwarded: list[StepPlan] = []
+
+    def rehearse(self, plan: StepPlan, slot_tokens: torch.Tensor) -> None:
+        self.rehearsed.append(plan)
+
+    def forward(self, plan: StepPlan, slot_tokens: torch.Tensor) -> torch.Tensor:
+        self.forwarded.append(plan)
+        return torch.empty(0)
+
+
+def limits(max_batch: int, chunk: int) -> SchedLimits:
+    return SchedLimits(max_batch, 1, 0.0, 0.0, chunk, max(256, chunk))
+
+
+@pytest.mark.parametrize(("longest", "chunk", "batch"), [(1, 0, 1), (40, 0, 3), (2000, 0, 64), (2000, 512, 1)])
+@pytest.mark.parametrize("windows", [(None,), (None, 32, 32), (16,)])
+def test_a_whole_chunk_a_full_batch_and_one_token_at_the_end_of_the_longest_request(
+    longest: int, chunk: int, batch: int, windows: tuple[int | None, ...]
+) -> None:
+    recorder, layout = Recorder(), KvLayout(windows)
+    wanted = limits(batch, chunk)
+    room = Room(1 + layout.blocks_for_request(longest, wanted.request_step_tokens), longest)
+    warm_up(recorder, room, layout, wanted)  # type: ignore[arg-type]  # a runner, as far as it is used
+    prompt, full = (plan.items for plan in recorder.rehearsed)
+    assert [(item.start + item.count, item.count) for item in prompt] == [(longest, min(longest, chunk or 256))]
+    assert len(full) == batch
+    assert {item.slot for item in full} == set(range(batch))
+    ((last,),) = (plan.items for plan in recorder.forwarded)
+    assert (last.start, last.count) == (longest - 1, 1)
+    for item in (*prompt, *full, last):
+        assert len(item.blocks) == layout.tables
+        for table in item.blocks:
+            assert len(table) * 16 >= item.start + item.count
+            assert all(1 <= block < room.blocks for block in table)
+
+
+def test_what_it_leaves_in_the_pool_changes_no_token(tmp_path: Path) -> None:
+    path = tiny_gemma3(tmp_path / "model.gguf", seed=4).path
+    engine = load_engine(path)
+    prompts = [[5, 6, 7, 8], list(range(9, 60))]
+    expected = generate_greedy(engine, prompts, 12).tokens
+    assert isinstance(engine.runner, ModelRunner)
+    room = Room(engine.block_count, 512)
+    warm_up(engine.runner, room, engine.layout, limits(4, 64))
+    assert generate_greedy(engine, prompts, 12).tokens == expected
+
+
+def test_a_peak_is_told_from_what_is_held_after_it(tmp_path: Path) -> None:
+    (tmp_path / "clear_refs").write_text("")
+    (tmp_path / "status").write_text("Name:\tx\nVmHWM:\t  900 kB\nVmRSS:\t  850 kB\nThreads:\t3\n")
+    peak = Peak(tmp_path)
+    assert (tmp_path / "clear_refs").read_text() == "5"
+    assert peak.over_now_bytes() == 50 << 10
+
+
+def test_where_the_peak_cannot_begin_anew_nothing_is_said(tmp_path: Path) -> None:
+    assert Peak(tmp_path / "not there").over_now_bytes() is None
+
+
+def test_the_peak_of_this_process_is_seen() -> None:
+    peak = Peak()
+    if peak.over_now_bytes() is None:
+        pytest.skip("this system does not let a process forget its peak")
+    block = torch.zeros(48 << 20, dtype=torch.uint8)
+    del block
+    assert (peak.over_now_bytes() or 0) > 40 << 20
