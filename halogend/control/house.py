@@ -18,7 +18,7 @@ from halogend.control.receipts import ModelRecord, StepRecord
 from halogend.control.replica import Replica, ReplicaSpec
 from halogend.control.router import Router
 from halogend.control.slots import Slots
-from halogend.control.target import Target
+from halogend.control.target import Target, Way
 from halogend.control.unit import Unit
 from halogend.obs.metrics import Metrics
 from halogend.wire.messages import EngineStats
@@ -106,7 +106,7 @@ class House:
         if unit.serving is not None:
             return False
         wanted = [each.about_to_load for each in self.units.values() if each is not unit and not each.reclaims]
-        return any(target is not None and self.fits(target) for target in wanted)
+        return any(target is not None and (target.way is Way.SHRINK or self.fits(target)) for target in wanted)
 
     def any_serving(self) -> bool:
         """Would a load take time from anybody?"""

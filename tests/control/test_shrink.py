@@ -81,6 +81,17 @@ async def test_an_edit_that_wants_something_else_gives_the_pool_back(tight):
     await tight.comes_back_to(before, "active")
 
 
+async def test_a_new_model_does_not_take_what_is_shrunk_for(serving):
+    """`c` would fit at once, and then nothing that `a` can give would do."""
+    there = await serving(564 << 20, **POOL)
+    small = {"kv_cache_bytes": "70KiB", "max_batch": 8}
+    text = document(there.model("c", **small), there.model("a", "b", **POOL))
+    plan = await there.reconciler.plan(Given(content(text), ""))
+    assert [each["strategy"] for each in plan["models"]] == [None, "shrink"], plan["problems"]
+    receipt = await reached(there.edit(text))
+    assert receipt.outcome == "applied", receipt.view()
+
+
 async def test_what_requests_hold_is_waited_for_and_never_taken(tight):
     slow = tight.stage.hold("generate", prompt="slow")
     answer = await tight.submit("a", "slow", 5)
