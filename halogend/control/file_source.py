@@ -25,6 +25,7 @@ from halogend.control.source_files import Signature, read_content, signature
 from halogend.control.source_watch import Watch
 
 _log = structlog.get_logger()
+_STOP_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ class FileSource:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         if self._watch is not None:
-            await aside(self._watch.stop)
+            with contextlib.suppress(TimeoutError):  # its folder does not answer: the end does not wait for that
+                await aside(self._watch.stop, _STOP_S)
 
     async def _run(self, watch: Watch) -> None:
         while True:

@@ -43,7 +43,11 @@ def inotify(folder: Path, tell: Callable[[], object]) -> Callable[[], None]:
     """As Observe. Opening and reading are our own doing; everything else may be a change."""
     observer = Observer()
     observer.schedule(_Maybe(tell), str(folder))
-    observer.start()
+    try:
+        observer.start()
+    except OSError:
+        observer.stop()  # it never began, but it has descriptors and a thread that reads
+        raise
 
     def stop() -> None:
         observer.stop()

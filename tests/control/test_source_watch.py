@@ -6,6 +6,7 @@ import contextlib
 import errno
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from support.source_folders import ConfigMap, next_of, nothing_more, watching
 from watchdog.events import FileSystemEventHandler
 from watchdog.observers import Observer
 
+from halogend.control import file_source
 from halogend.control.file_source import Timing
-from halogend.control.source_watch import Watch, file_system
+from halogend.control.source_watch import Watch, file_system, inotify
 
 LOOKS = Timing(trailing=0.03, longest=0.2, poll=0.1, blind=0.05)
 EVENTS = Timing(trailing=0.05, longest=0.4, poll=3600)
@@ -314,3 +316,37 @@ async def test_a_fault_of_one_look_does_not_end_the_watch(tmp_path):
             path.write_text("new")
             assert (await next_of(offered)).data == b"new"
     assert [each["event"] for each in logs] == ["source_look_failed"] * 2
+
+
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_watch_that_cannot_be_had_leaves_no_descriptor_and_no_thread(tmp_path):
+    """It is tried again every 30 s, for as long as inotify is used up."""
+    before = open_descriptors(), set(threading.enumerate())
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError):
+            inotify(tmp_path / "not there", lambda: None)
+    assert open_descriptors() <= before[0]
+    assert set(threading.enumerate()) <= before[1]
+
+
+async def test_the_end_does_not_wait_for_a_folder_that_does_not_answer(tmp_path, monkeypatch):
+    answers, asked = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def observe(folder, tell):
+        loop.call_soon_threadsafe(asked.set)
+        answers.wait()
+        return lambda: None
+
+    monkeypatch.setattr(file_source, "_STOP_S", 0.01)
+    source = file_source.FileSource(
+        tmp_path / "config.yaml", [].append, LOOKS, lambda path, tell: Watch(path, tell, observe)
+    )
+    source.start()
+    async with asyncio.timeout(10):
+        await asked.wait()
+        await source.stop()
+    answers.set()
