@@ -6,6 +6,7 @@ that every state can be described by files. Sources: proc(5), cgroups(7), Docume
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 from collections import deque
@@ -55,13 +56,13 @@ def read_facts(pid: int, root: Path = Path("/")) -> ProcFacts | None:
     home = root / "proc" / str(pid)
     try:
         own = _columns(home / "stat")
-        threads = [_columns(each / "stat") for each in (home / "task").iterdir()]
+        states = _thread_states(home / "task")
     except OSError:
         return None
     if own[_STATE] in "ZXx":
         return None
     return ProcFacts(
-        states=frozenset({own[_STATE], *(each[_STATE] for each in threads)}),
+        states=frozenset({own[_STATE], *states}),
         cpu_s=(int(own[_USER]) + int(own[_SYSTEM])) / _TICKS_A_SECOND,
         major_faults=int(own[_MAJOR_FAULTS]),
         is_frozen=_is_frozen(home, root / "sys/fs/cgroup"),
@@ -113,6 +114,15 @@ class Looks:
                 _log.warning("worker_suspected", model=self._name, role=role, pid=pids[role], doing=str(doing))
         self._told = found
         return found
+
+
+def _thread_states(tasks: Path) -> set[str]:
+    """A thread that ends between the listing and the look is no fault of its process. Raises OSError."""
+    found = set()
+    for each in tasks.iterdir():
+        with contextlib.suppress(OSError):
+            found.add(_columns(each / "stat")[_STATE])
+    return found
 
 
 def _columns(path: Path) -> list[str]:

@@ -72,6 +72,14 @@ def test_a_machine_short_of_memory_is_told_where_it_can_be_read(proc, full, doin
     assert seen(proc, {"states": "R"}, {"states": "R"}) is doing
 
 
+def test_a_thread_that_ends_while_we_look_does_not_make_its_process_gone(proc):
+    proc.process(PID, states="SR", cpu_s=50.0)
+    (proc.root / "proc" / str(PID) / "task" / str(PID + 7)).mkdir()
+    facts = read_facts(PID, proc.root)
+    assert facts is not None
+    assert facts.states == {"S", "R"}
+
+
 def test_looks_go_back_ten_seconds_and_are_forgotten_with_the_suspicion(proc):
     looks, pids = Looks(proc.root, "chat"), {"engine": PID, "text": PID + 100}
     proc.process(PID, states="R", cpu_s=0.0)
