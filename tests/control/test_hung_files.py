@@ -1,5 +1,6 @@
 """Files on a mount that is gone: who looks at them waits, and nobody else; the end does not wait at all."""
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ import pytest
 from support.played.world import content, document, reached, until
 
 from halogend.config.codes import Code
-from halogend.control import acceptance, planning, reconciler
+from halogend.control import acceptance, doors, planning, reconciler
 from halogend.control.acceptance import Source
 from halogend.control.planning import Given
 
@@ -103,6 +104,18 @@ async def test_key_files_that_never_answer_are_a_problem_of_that_change_alone(se
     answers.set()
     assert (refused.outcome, refused.problems[0].code) == ("rejected", Code.KEY_FILE)
     assert (await world.apply(world.model("a", max_batch=7))).outcome == "applied"
+
+
+async def test_without_a_document_key_files_that_never_answer_leave_the_default_doors(serving, monkeypatch, tmp_path):
+    world, answers, looks = await serving(), threading.Event(), iter((True, False))
+    monkeypatch.setattr(doors, "LOOK_LIMIT_S", 0.05)
+    text = document(world.model("a"), server={"port": 9001, **key_file(tmp_path / "key", "first-value-0123456789")})
+    real = doors.look
+    monkeypatch.setattr(doors, "look", lambda server: answers.wait() if next(looks) else real(server))
+    source = Source("config.yaml", {}, lambda: content(text))
+    assert await doors.open_doors(source, world.sockets, world.reconciler.machine, asyncio.Lock()) is None
+    answers.set()
+    assert world.sockets.serving.port == 8000
 
 
 STUCK = """
