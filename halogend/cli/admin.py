@@ -24,6 +24,7 @@ from halogend.config.values import admin_address, host_and_port, shown
 
 SYSTEM_SOCKET = "/run/halogend/admin.sock"
 _PATIENCE_S = 10.0  # for a connection; an answer may take as long as a change does
+_LOOK_S = 15.0  # for an answer that only tells what the daemon knows anyhow
 
 
 class AdminError(Exception):
@@ -116,13 +117,20 @@ def _wrong(text: str, message: str) -> argparse.ArgumentTypeError:
     return argparse.ArgumentTypeError(f"{place}{message}")
 
 
-def ask(where: Endpoint, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+def look(where: Endpoint, path: str) -> Any:
+    """The JSON body of a GET that waits for nothing: a daemon that does not answer is told of. Raises AdminError."""
+    return ask(where, "GET", path, silence_s=_LOOK_S)[1]
+
+
+def ask(
+    where: Endpoint, method: str, path: str, body: bytes | None = None, silence_s: float | None = None
+) -> tuple[int, Any]:
     """(status, JSON body). Raises AdminError."""
-    with asked(where, method, path, body) as response:
+    with asked(where, method, path, body, silence_s=silence_s) as response:
         try:
             status, answer = response.status, json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise _hung_up(where) from error
+            raise _no_answer(where, error) from error
     if "error" in answer and "outcome" not in answer:
         raise AdminError(answer["error"]["message"], status)
     return status, answer
@@ -150,13 +158,16 @@ def asked(
             connection.request(method, f"/admin/v1{path}", body, {**(headers or {}), **own})
             response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            raise _hung_up(where) from error
+            raise _no_answer(where, error) from error
         yield response
     finally:
         connection.close()
 
 
-def _hung_up(where: Endpoint) -> AdminError:
+def _no_answer(where: Endpoint, error: Exception) -> AdminError:
+    if isinstance(error, TimeoutError):
+        text = "is there and does not answer: it is stopped, or its loop is stuck; its log may know more"
+        return AdminError(f"the daemon at {where} {text}")
     return AdminError(f"the daemon at {where} hung up before it answered; `halogend receipts` may know more")
 
 

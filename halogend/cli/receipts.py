@@ -21,7 +21,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        _, body = admin.ask(admin.address(args), "GET", f"/receipts/{args.id}" if args.id else "/receipts")
+        body = admin.look(admin.address(args), f"/receipts/{args.id}" if args.id else "/receipts")
     except admin.AdminError as error:
         print(error, file=sys.stderr)
         return 1

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from halogend.cli.status_table import status_lines
 
-    _, status = admin.ask(admin.address(args), "GET", "/status")
+    status = admin.look(admin.address(args), "/status")
     columns = shutil.get_terminal_size((_PIPE_COLUMNS, 0)).columns
     print(json.dumps(status, indent=2) if args.json else "\n".join(status_lines(status, columns)))
     return 0 if status["settled"] else 1

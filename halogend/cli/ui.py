@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
     where = admin.address(args)
     try:
-        admin.ask(where, "GET", "/status")
+        admin.look(where, "/status")
         proxy = Proxy(where, args.port)
     except admin.AdminError as error:
         print(error, file=sys.stderr)

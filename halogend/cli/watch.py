@@ -68,7 +68,7 @@ def _standing(where: admin.Endpoint) -> Iterator[dict[str, Any]]:
 
 
 def _status(where: admin.Endpoint) -> dict[str, Any]:
-    status: dict[str, Any] = admin.ask(where, "GET", "/status")[1]
+    status: dict[str, Any] = admin.look(where, "/status")
     return status
 
 

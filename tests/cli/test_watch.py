@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import json
+import socket
 import threading
 
 import pytest
@@ -276,3 +277,15 @@ def test_one_request_is_one():
     assert drain.drain_lines({"model": "a", "generations": [{**DRAINS, "requests": 1}]}) == [
         "a: generation 2 drains: 1 request, 41 s of 45 left"
     ]
+
+
+def test_a_daemon_that_is_there_and_does_not_answer_is_told_of(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("halogend.cli.admin._LOOK_S", 0.05)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stopped:
+        stopped.bind(f"{tmp_path}/admin.sock")
+        stopped.listen()  # the kernel takes connections for a process that was stopped, too
+        for words in (["status"], ["status", "--watch"], ["receipts", "r1"], ["ui"]):
+            if words == ["status", "--watch"]:
+                monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+            assert main([*words, "--admin", f"unix:{tmp_path}/admin.sock"]) == 1
+            assert "is there and does not answer" in capsys.readouterr().err
