@@ -80,6 +80,9 @@ class Proxy(ThreadingHTTPServer):
         self.door = door or Door()
         super().__init__(("127.0.0.1", port), Guest)
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: a browser that leaves in the middle is no fault, and would bury the address that was printed."""
+
     @property
     def url(self) -> str:
         """To be opened once."""
