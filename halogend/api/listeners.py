@@ -272,6 +272,9 @@ class Listeners:
             except ListenError as error:
                 _log.error("admin_socket_lost", address=str(address), error=error.message)
                 continue
+            if self._serving.listeners.get("admin") is not old:  # a change came meanwhile, to another address
+                await listener.close(0)
+                continue
             _log.warning("admin_socket_put_back", address=str(address))
             self._serving = replace(self._serving, listeners={**self._serving.listeners, "admin": listener})
             self._leave(old)

@@ -17,6 +17,7 @@ from support.scripted_router import ScriptedRouter, deltas, finished
 from support.tls_files import Pair, make_pair
 
 from halogend.api import listeners
+from halogend.api.addresses import Address, Found
 from halogend.api.listener import Listener
 from halogend.api.listeners import Applications, Listeners
 from halogend.config.codes import Code
@@ -297,6 +298,56 @@ async def test_an_admin_socket_that_cannot_be_made_after_all_leaves_everything_a
     assert house.listeners.view() == before
     assert [await house.status(), await house.status(port)] == [200, 0]
     assert (tmp_path / "admin.sock").is_socket()
+
+
+async def test_an_admin_socket_whose_file_was_removed_is_put_back(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "_LOOK_EVERY_S", 0.01)
+    await house.apply()
+    path = tmp_path / "admin.sock"
+    path.unlink()
+    keeping = asyncio.create_task(house.listeners.keep())
+    async with asyncio.timeout(10):
+        while not house.listeners._serving.listeners["admin"].is_in_place:
+            await asyncio.sleep(0)
+    keeping.cancel()
+    assert path.is_socket()
+
+
+async def test_an_admin_socket_that_was_moved_meanwhile_is_not_put_back(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listeners, "_LOOK_EVERY_S", 0.01)
+    await house.apply()
+    asked, answers, find = threading.Event(), threading.Event(), listeners.find
+
+    def slow(address: Address) -> Found:
+        if str(address).endswith("/admin.sock"):
+            asked.set()
+            answers.wait(5)
+        return find(address)
+
+    monkeypatch.setattr(listeners, "find", slow)
+    (tmp_path / "admin.sock").unlink()
+    keeping = asyncio.create_task(house.listeners.keep())
+    await asyncio.to_thread(asked.wait, 5)
+    assert await house.apply(admin=f"unix:{tmp_path}/moved.sock") is None
+    moved = house.listeners._serving.listeners["admin"]
+    served = asyncio.Event()
+    real = Listener.close
+
+    async def close(listener: Listener, deadline_s: float) -> None:
+        await real(listener, deadline_s)
+        served.set()
+
+    monkeypatch.setattr(Listener, "close", close)
+    answers.set()
+    async with asyncio.timeout(10):
+        await served.wait()
+    keeping.cancel()
+    assert house.listeners._serving.listeners["admin"] is moved
+    assert names_below(tmp_path) == [f"{tmp_path}/moved.sock"]
 
 
 async def test_a_host_that_no_name_server_tells_of_stops_nothing_and_is_a_problem(
