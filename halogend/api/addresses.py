@@ -19,6 +19,7 @@ from typing import Any
 
 from halogend.api.beside import covered, is_one_of, together
 from halogend.config.codes import Code
+from halogend.config.values import host_and_port
 
 BACKLOG = 2048
 _UNIX_PATH_BYTES = 107
@@ -57,6 +58,12 @@ class UnixAddress:
 Address = TcpAddress | UnixAddress
 Found = tuple[tuple[int, tuple[Any, ...]], ...]
 """Family and socket address of each of the IP addresses that a name stands for."""
+
+
+def admin_address(text: str) -> Address:
+    """`unix:/absolute/path` or `host:port`, as the document has it."""
+    found = host_and_port(text)
+    return UnixAddress(Path(text.removeprefix("unix:"))) if found is None else TcpAddress(*found)
 
 
 def find(address: Address) -> Found:

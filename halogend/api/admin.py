@@ -106,13 +106,13 @@ class _AdminEndpoint:
     async def put(self, request: Request) -> Response:
         """The document in the body, whatever the source holds; answers as a reload does. `?dry_run=true` answers
         with the plan of it, `?force=true` goes through a hold, `?file=` is what its problems call it."""
-        is_dry, force = _switch(request, "dry_run"), _switch(request, "force")
+        is_dry, force, file = _switch(request, "dry_run"), _switch(request, "force"), _file(request, "pushed")
         _milestone(request)
         try:
             data = await read_bytes(request, patience_s=_BODY_PATIENCE_S, max_bytes=MAX_DOCUMENT_BYTES)
         except ClientGoneError:
             return Response(status_code=CLIENT_GONE)
-        push = push_of(request.headers, data, request.query_params.get("file", "pushed")[:_FILE_CHARACTERS])
+        push = push_of(request.headers, data, file)
         if is_dry:
             return _planned(await self.admin.plan_put(push))
         return await _answer(request, lambda: self.admin.put(push, actor_of(request), force=force), status_of)
@@ -145,11 +145,11 @@ class _AdminEndpoint:
 
     async def plan(self, request: Request) -> Response:
         """Of the document in the body; `?file=` is what its problems call it."""
+        file = _file(request, "")
         try:
             data = await read_bytes(request, patience_s=_BODY_PATIENCE_S, max_bytes=MAX_DOCUMENT_BYTES)
         except ClientGoneError:
             return Response(status_code=CLIENT_GONE)
-        file = request.query_params.get("file", "")[:_FILE_CHARACTERS]
         return _planned(await self.admin.plan(Given(Content.of(data), file)))
 
     async def reload(self, request: Request) -> Response:
@@ -190,6 +190,15 @@ def _planned(plan: dict[str, Any]) -> Response:
     """One that would be rejected is no success."""
     status = _STATUS[Outcome.REJECTED] if plan["outcome"] == PlanOutcome.REJECTED else _STATUS[Outcome.UNCHANGED]
     return JSONResponse(plan, status_code=status)
+
+
+def _file(request: Request, default: str) -> str:
+    """It is shown on terminals, and stands in the line that the service manager is told."""
+    name = request.query_params.get("file", default)
+    if not name.isprintable() or len(name) > _FILE_CHARACTERS:
+        text = f"`file` takes a name of at most {_FILE_CHARACTERS} characters that can be printed"
+        raise RequestError("invalid_value", text, param="file")
+    return name
 
 
 def _limit(request: Request) -> int | None:

@@ -15,21 +15,19 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import structlog
 from starlette.types import ASGIApp
 
 from halogend.api.activation import NONE, Activation
-from halogend.api.addresses import Address, ListenError, TcpAddress, UnixAddress, find
+from halogend.api.addresses import Address, ListenError, TcpAddress, admin_address, find
 from halogend.api.auth import Guard
 from halogend.api.beside import inode, inodes
 from halogend.api.listener import Doors, Listener
 from halogend.config.codes import Code
 from halogend.config.problems import Problem
 from halogend.config.schema import ServerConfig
-from halogend.config.values import host_and_port
 from halogend.control.access import Access
 from halogend.control.aside import aside
 from halogend.control.certificates import Certificate
@@ -110,7 +108,7 @@ class Listeners:
         await self.discard()
         addresses: dict[str, Address] = {
             "inference": TcpAddress(server.host, server.port),
-            "admin": _admin_address(server.admin or self._default_admin),
+            "admin": admin_address(server.admin or self._default_admin),
         }
         wish = self._wish = _Wish(addresses, access)
         moving = [name for name, address in addresses.items() if address != self._serving.addresses.get(name)]
@@ -262,22 +260,23 @@ class Listeners:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             old = self._serving.listeners.get("admin")
-            if old is None or old.is_in_place:
-                continue
-            address = self._serving.addresses["admin"]
-            listener = Listener(self._application("admin", address, self._serving.rings["admin"]), address)
-            try:
-                await self._take("admin", listener, [])
-                await listener.serve()
-            except ListenError as error:
-                _log.error("admin_socket_lost", address=str(address), error=error.message)
-                continue
-            if self._serving.listeners.get("admin") is not old:  # a change came meanwhile, to another address
-                await listener.close(0)
-                continue
-            _log.warning("admin_socket_put_back", address=str(address))
-            self._serving = replace(self._serving, listeners={**self._serving.listeners, "admin": listener})
-            self._leave(old)
+            if old is not None and not old.is_in_place:
+                await self._put_back(old, self._serving.addresses["admin"])
+
+    async def _put_back(self, old: Listener, address: Address) -> None:
+        listener = Listener(self._application("admin", address, self._serving.rings["admin"]), address)
+        try:
+            await self._take("admin", listener, [])
+            await listener.serve()
+        except ListenError as error:
+            _log.error("admin_socket_lost", address=str(address), error=error.message)
+            return
+        if self._serving.listeners["admin"] is not old:  # a change came meanwhile, to another address
+            await listener.close(0)
+            return
+        _log.warning("admin_socket_put_back", address=str(address))
+        self._serving = replace(self._serving, listeners={**self._serving.listeners, "admin": listener})
+        self._leave(old)
 
     def stop_accepting(self) -> None:
         """The admin listener goes on: whoever waits for an answer about the end gets it."""
@@ -295,8 +294,3 @@ class Listeners:
             task.cancel()
         await asyncio.gather(*(listener.close(deadline_s) for listener in self._serving.listeners.values()))
         await asyncio.gather(*self._closing, return_exceptions=True)
-
-
-def _admin_address(text: str) -> Address:
-    found = host_and_port(text)
-    return UnixAddress(Path(text.removeprefix("unix:"))) if found is None else TcpAddress(*found)

@@ -169,6 +169,18 @@ async def test_over_the_socket_the_kernel_says_who_asked(tmp_path: Path) -> None
     await listener.close(0)
 
 
+@pytest.mark.parametrize("name", ["a%0aREADY=1", "%1b%5b31m", "x" * 4097])
+async def test_a_file_name_that_would_write_on_terminals_is_refused(name: str) -> None:
+    admin = ScriptedAdmin()
+    async with client_of(admin) as client:
+        answers = [
+            await client.put(f"/document?file={name}", content=b"models: []"),
+            await client.post(f"/plan?file={name}", content=b"good"),
+        ]
+    assert [(each.status_code, each.json()["error"]["param"]) for each in answers] == [(400, "file")] * 2
+    assert admin.pushes == []
+
+
 async def test_r7_a_plan_that_would_be_rejected_is_no_success() -> None:
     async with client_of(ScriptedAdmin()) as client:
         source = await client.get("/plan")

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from support.http_world import World, chat, events_of, text_of, wire
+from support.played.world import until
 from support.scripted_router import ScriptedRouter, deltas, finished
 from support.tls_files import Pair, make_pair
 
@@ -308,9 +309,7 @@ async def test_an_admin_socket_whose_file_was_removed_is_put_back(
     path = tmp_path / "admin.sock"
     path.unlink()
     keeping = asyncio.create_task(house.listeners.keep())
-    async with asyncio.timeout(10):
-        while not house.listeners._serving.listeners["admin"].is_in_place:
-            await asyncio.sleep(0)
+    await until(lambda: house.listeners._serving.listeners["admin"].is_in_place, "it is back")
     keeping.cancel()
     assert path.is_socket()
 
