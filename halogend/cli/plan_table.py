@@ -87,6 +87,8 @@ def _way(model: dict[str, Any]) -> Iterator[str]:
     elif model["strategy"] == "shrink":
         first = "the old pool gives memory back" if model["shrink"] else "there is room without that"
         yield f"shrink: {first}; then the new one loads beside it"
+    elif model["strategy"] == "rolling":
+        yield "rolling: device by device the old replica ends and the new one loads"
     elif where:
         yield f"on {where}"
     if model["shrink"]:

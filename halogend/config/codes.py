@@ -162,6 +162,10 @@ class Code(enum.StrEnum):
         ("A spare device holds the new generation of a model whose own device has no room for both, and must be empty "
          "for that."),
         "Name another device, or remove `spare`.")
+    STRATEGY = ("HCF-1125", "a strategy that this kind of model has no use for",
+        ("`shrink` takes memory from the one pool of a model on one device; `rolling` goes from replica to replica of "
+         "a data-parallel one."),
+        "Take `auto`, or the strategy that the message names. A model's own `reload` overrides the document's.")
     PROBATION_WITHOUT_OLD = ("HCF-1124", "a probation without a generation to go back to",
         ("`probation` keeps the generation before until the new one has proved itself; `strategy: replace` ends it "
          "before the new one is loaded."),

@@ -22,6 +22,9 @@ def check_devices(document: Document, places: Places) -> Iterator[Problem]:
     kept = spares(document)
     for index, model in enumerate(document.models):
         yield from _device_list(model, kept, f"models[{index}].device", places)
+        if document.reload.atomic and model.reload.strategy == "rolling":
+            message = "`strategy` rolling goes from replica to replica, and `reload.atomic` switches all at one moment"
+            yield places.problem(Code.STRATEGY, f"models[{index}]", message, "take another strategy, or leave atomic")
 
 
 def _entry(device: DeviceConfig, times: int, path: str, places: Places) -> Iterator[Problem]:
@@ -74,7 +77,10 @@ def _device_list(model: ModelConfig, kept: frozenset[str], path: str, places: Pl
     if model.exec_mode == "data_parallel" and model.reload.strategy == "shrink":
         message = "`strategy` shrink gives way in one pool, and `exec_mode` data_parallel has one on each device"
         hint = "take overlap or replace, or one device"
-        yield places.problem(Code.NOT_AVAILABLE_YET, path, message, hint)
+        yield places.problem(Code.STRATEGY, path, message, hint)
+    if model.exec_mode == "single" and model.reload.strategy == "rolling":
+        message = "`strategy` rolling goes from replica to replica, and `exec_mode` single has one"
+        yield places.problem(Code.STRATEGY, path, message, "take auto, or exec_mode: data_parallel")
     for spare in [each for each in ids if each in kept]:
         message = f"`device` names {spare}, which is kept spare"
         yield places.problem(Code.DEVICE_SPARE, path, message, "name another device, or remove its spare")

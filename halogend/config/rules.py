@@ -132,8 +132,8 @@ def _one_model(model: ModelConfig, path: str, places: Places) -> Iterator[Proble
         message = "`kv_cache_ratio` and `kv_cache_bytes` are both set"
         yield places.problem(Code.TWO_SPELLINGS, f"{path}.kv_cache_bytes", message, "keep one of them")
     yield from _timeouts(model, path, places)
-    if model.probation is not None and model.reload.strategy == "replace":
-        message = "`probation` needs the generation before, and `strategy` replace ends it first"
+    if model.probation is not None and model.reload.strategy in ("replace", "rolling"):
+        message = f"`probation` needs the generation before, and `strategy` {model.reload.strategy} ends it first"
         hint = "take another strategy, or write probation: off"
         yield places.problem(Code.PROBATION_WITHOUT_OLD, f"{path}.probation", message, hint)
     yield from _lengths(model, path, places)

@@ -66,8 +66,7 @@ PathText = Annotated[str, Field(min_length=1, max_length=4096)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Millis = Annotated[int, Field(le=DAY_S * 1000)]
 EngineVersion = Literal["0.15.2"]
-Strategy = Literal["auto", "overlap", "shrink", "replace"]
-LATER_STRATEGIES = ("rolling",)
+Strategy = Literal["auto", "overlap", "shrink", "rolling", "replace"]
 DrainTimeout = Annotated[float, Field(ge=0, le=DAY_S)] | Literal["auto"]
 
 
@@ -147,11 +146,11 @@ class ModelReloadConfig(Section):
     strategy: Strategy = setting(
         "How a new generation takes the old one's place: `overlap` loads it beside the old one (on a spare device, "
         "or for `device: auto` on an idle one, where its own has no room), `shrink` lets the old pool give memory "
-        "back first, `replace` ends the old one first (requests wait meanwhile). `auto` is the first that fits of "
-        "overlap and shrink, else a refusal with the numbers.",
+        "back first, `rolling` takes a data-parallel model device by device (the old replica ends, the others and the "
+        "new ones serve), `replace` ends the old one first (requests wait meanwhile). `auto` is the first that fits "
+        "of overlap, shrink and rolling, else a refusal with the numbers.",
         LIVE,
         default="auto",
-        later=LATER_STRATEGIES,
     )
     drain_timeout_s: DrainTimeout = setting(
         "How long requests of the old generation may still run; `auto` is 1.5 times the p99 of a full request, "

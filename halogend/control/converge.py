@@ -22,8 +22,9 @@ from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import reclaim
 from halogend.control.replica import UpdateError
 from halogend.control.retired import Retired
+from halogend.control.rolling import roll
 from halogend.control.startup import StartError
-from halogend.control.target import Target
+from halogend.control.target import Target, Way
 from halogend.control.turns import Withdraw, assign, retire, take_back, update
 from halogend.control.unit import Arrived, Change, Unit
 from halogend.control.waits import first_of
@@ -73,7 +74,11 @@ async def _make_ready(unit: Unit, change: Change, house: House) -> Turn:
     await _until_reclaimed(unit, target)
     if target.replaces and unit.serving is not None:
         await _hold_and_reclaim(unit, target, house, change.record)
-    newcomer = unit.loading = await load(unit, target, house, change.record, target.inputs.checkpoint[1])
+    old = unit.alive()
+    if target.way is Way.ROLLING and old is not None:
+        newcomer = unit.loading = await roll(unit, old, target, house, change.record)
+    else:
+        newcomer = unit.loading = await load(unit, target, house, change.record, target.inputs.checkpoint[1])
     return Replace(unit, target, house, change.record, newcomer)
 
 

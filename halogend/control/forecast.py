@@ -222,7 +222,7 @@ class _Course:
 
         def rank(name: str) -> tuple[bool, bool, bool]:
             has_old = self.models[name].serving is not None
-            waits = has_old and self._wanted[name].replaces
+            waits = has_old and self._wanted[name].ends_old_first
             return name not in coming, order.replaced_last and waits, order.new_last and not has_old
 
         return sorted(to_load, key=rank)
@@ -251,12 +251,12 @@ class _Course:
     def _may_begin(self, name: str) -> bool:
         """Without waiting for anything: beside an old generation that need not go first."""
         target, model = self._wanted[name], self.models[name]
-        is_held_up = model.serving is not None and (target.replaces or bool(model.was.draining))
+        is_held_up = model.serving is not None and (target.ends_old_first or bool(model.was.draining))
         return not is_held_up and target.fits_beside(self._taken(target))
 
     def _end_first(self, to_load: list[str]) -> None:
         for name in to_load:
-            if self._wanted[name].replaces:
+            if self._wanted[name].ends_old_first:
                 self._leave(name)
 
     def _prepare_live(self, to_load: list[str]) -> None:
@@ -288,7 +288,7 @@ class _Course:
     def _make_room(self, name: str) -> None:
         """As converge waits: for its own old ones, then for whatever is on its way out."""
         target, model = self._wanted[name], self.models[name]
-        if model.serving is not None or target.replaces:
+        if model.serving is not None or target.ends_old_first:
             while (own := self._first_leaving(name)) is not None:
                 self._reclaim(own)
         while not target.fits_beside(self._taken(target)):

@@ -27,22 +27,24 @@ T = TypeVar("T")
 class Generation:
     """`died` is set when the last replica of a started generation ends without `stop`; `reason` then
     says how. `replicas` are its places, a dead one until another stands there; `leaving` are those that
-    were dropped and still answer requests. `on_loss` hears of a replica that died while others serve on.
-    Single writer: convergence."""
+    were dropped and still answer requests, `coming` those that are loaded to join it. `on_loss` hears of a
+    replica that died while others serve on. Single writer: convergence."""
 
-    def __init__(
+    def __init__(  # whom it tells, and what it is
         self,
         specs: Sequence[ReplicaSpec],
         number: int,
         host: Host,
         on_stats: OnStats = lambda generation, stats: None,
         others_speak: OthersSpeak = lambda generation: False,
+        spec: ReplicaSpec | None = None,
     ) -> None:
         self.number = number
         self.on_loss: Callable[[Replica], None] = lambda replica: None
         self.died = asyncio.Event()
         self.reason = ""
         self.leaving: list[Replica] = []
+        self.coming: tuple[Replica, ...] = ()
         self._host = host
         self._on_stats = on_stats
         self._others_speak = others_speak
@@ -52,7 +54,8 @@ class Generation:
         self._settled = asyncio.Event()
         self._past: list[EngineStats] = []
         self._attended: dict[Replica, asyncio.Task[None]] = {}
-        self.replicas = [self.make(spec) for spec in specs]
+        self._spec = specs[0] if spec is None else spec
+        self.replicas = [self.make(each) for each in specs]
 
     @property
     def everybody(self) -> list[Replica]:
@@ -61,8 +64,14 @@ class Generation:
 
     @property
     def spec(self) -> ReplicaSpec:
-        """Of the first replica; the others differ in where they are and in their room."""
-        return self.replicas[0].spec
+        """Of the first replica; the others differ in where they are and in their room. What it was made for
+        where it has none (yet)."""
+        return self.replicas[0].spec if self.replicas else self._spec
+
+    @property
+    def _first(self) -> Replica | None:
+        """That is alive, or else there."""
+        return next((each for each in self.replicas if each.is_alive), self.replicas[0] if self.replicas else None)
 
     @property
     def model(self) -> str:
@@ -79,11 +88,12 @@ class Generation:
 
     @property
     def has_chat_template(self) -> bool:
-        return self.replicas[0].has_chat_template
+        first = self._first
+        return first is not None and first.has_chat_template
 
     @property
     def engine_limits(self) -> EngineLimits:
-        return self.replicas[0].engine_limits
+        return self.replicas[0].engine_limits if self.replicas else self._spec.engine.limits
 
     @property
     def stats(self) -> EngineStats | None:
@@ -114,7 +124,8 @@ class Generation:
     @property
     def kernels(self) -> dict[str, str]:
         """Operator to implementation; empty until it is loaded."""
-        return self.replicas[0].kernels
+        first = self._first
+        return {} if first is None else first.kernels
 
     @property
     def pids(self) -> dict[str, int]:
@@ -245,7 +256,7 @@ class Generation:
     def roomiest(self, besides: Replica | None = None) -> Replica | None:
         """The replica that a request goes to: alive, with the fewest leases for its weight."""
         alive = [replica for replica in self.replicas if replica.is_alive and replica is not besides]
-        return min(alive, key=lambda replica: (len(replica.leases) + 1) / replica.weight, default=None)
+        return min(alive, key=lambda replica: replica.crowding, default=None)
 
     @property
     def leases(self) -> frozenset[Lease]:

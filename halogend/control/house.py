@@ -40,9 +40,9 @@ class House:
     loads: Slots = field(default_factory=Slots)
     clock: Callable[[], float] = time.time
 
-    def make(self, specs: Sequence[ReplicaSpec], number: int) -> Generation:
-        """With a replica for each spec."""
-        return Generation(specs, number, self.host, self._stats, self._others_speak)
+    def make(self, specs: Sequence[ReplicaSpec], number: int, spec: ReplicaSpec | None = None) -> Generation:
+        """With a replica for each of `specs`; where there is none yet, `spec` says what it is made for."""
+        return Generation(specs, number, self.host, self._stats, self._others_speak, spec)
 
     def _others_speak(self, generation: Generation) -> bool:
         """Has a worker of another generation said something lately? Then the host did not stall."""

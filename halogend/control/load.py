@@ -72,7 +72,7 @@ async def load_replicas(
     fingerprint = generation.spec.fingerprint
     async with admitted(unit, wanted, house, record) as pools, house.step(record, "load") as step:
         specs = [_spec(part, kv_bytes, house, fingerprint) for part, kv_bytes in zip(wanted.parts, pools, strict=True)]
-        replicas = tuple(generation.make(spec) for spec in specs)
+        replicas = generation.coming = tuple(generation.make(spec) for spec in specs)
         expected = _enter(replicas, wanted.parts, pools, house)
         step.detail.update(replicas=[replica.name for replica in replicas], expected_bytes=expected)
         try:
@@ -85,6 +85,8 @@ async def load_replicas(
         except BaseException:
             await house.end(replicas)
             raise
+        finally:
+            generation.coming = ()
         step.detail.update(measured_bytes=sum(replica.measured_bytes for replica in replicas))
         return replicas
 

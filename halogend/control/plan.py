@@ -15,7 +15,7 @@ from halogend.config.changes import model_changes
 from halogend.config.codes import Code
 from halogend.config.fields import Apply, changed_fields
 from halogend.config.problems import Problem
-from halogend.config.schema import Document
+from halogend.config.schema import DeviceRef, Document
 from halogend.config.values import cores_text
 from halogend.control.facts import Inputs
 from halogend.control.load_plan import LoadPlan
@@ -175,6 +175,8 @@ def _shown(change: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, DeviceRef):
+        return value.id if value.weight == 1 else f"{value.id} (weight {value.weight:g})"
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return value.model_dump() if hasattr(value, "model_dump") else value

@@ -27,6 +27,7 @@ _STEPS = {
     Way.SHRINK: ("shrink", "load", "switch", "drain", "reclaim"),
     Way.REPLACE: ("drain", "reclaim", "load", "switch"),
 }
+_ROLLED, _AFTER_ROLLING = ("drain", "reclaim", "load"), ("switch", "drain", "reclaim")  # each replica; then all
 
 
 class PlanOutcome(enum.StrEnum):
@@ -177,6 +178,8 @@ def _steps(plan: ModelPlan, *, shrinks: bool) -> list[str]:
         return ["load", "switch"]
     if plan.action is not ModelAction.REPLACE or plan.target is None:
         return []
+    if plan.target.way is Way.ROLLING:
+        return [*_ROLLED * len(plan.target.parts), *_AFTER_ROLLING]
     return [step for step in _STEPS[plan.target.way] if shrinks or step != "shrink"]
 
 

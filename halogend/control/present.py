@@ -40,7 +40,7 @@ def drains(plan: Plan, house: House) -> dict[str, Drain]:
 def _present(unit: Unit) -> Present:
     """A replica for each device where something serves or loads."""
     serving = unit.alive()
-    served, loading = _by_device(serving), _by_device(unit.loading)
+    served, loading = _by_device(serving), _loading(unit)
     devices = list(served | loading) or list(_by_device(unit.retired[-1].generation if unit.retired else None)) or [""]
     parts = [
         Present(
@@ -57,6 +57,12 @@ def _present(unit: Unit) -> Present:
         for device in devices
     ]
     return replace(parts[0], others=tuple(parts[1:]))
+
+
+def _loading(unit: Unit) -> dict[str, Replica]:
+    """Of a generation that comes, and those that are to join one."""
+    joining = [each for one in (unit.loading, unit.serving) if one is not None for each in one.coming]
+    return _by_device(unit.loading) | {each.spec.device: each for each in joining}
 
 
 def _by_device(generation: Generation | None) -> dict[str, Replica]:

@@ -322,6 +322,17 @@ class Replica:
 
     # --- stop ---------------------------------------------------------------------------------
 
+    def lose(self, reason: str) -> None:
+        """It could not be started again in its place: as if it had died there."""
+        self.state, self.reason, self.trouble = State.DEAD, reason, reason
+        self.died.set()
+        self._company.on_death(self)
+
+    @property
+    def crowding(self) -> float:
+        """How full it would be with one more request, for its weight: a request goes where this is least."""
+        return (len(self.leases) + 1) / self.weight
+
     def leave(self) -> None:
         """The first of its end: what happens to its processes from here on is no death."""
         if self.state is not State.DEAD:

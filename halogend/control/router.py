@@ -44,11 +44,13 @@ class RouteSettings:
 
 @dataclass
 class Route:
-    """One model. Single writer: the router. `ended`: see `watch`. `gone` says why waiting would be in vain."""
+    """One model. Single writer: the router. `beside` takes requests too while replicas roll from
+    `serving` to it. `ended`: see `watch`. `gone` says why waiting would be in vain."""
 
     name: str
     settings: RouteSettings
     serving: Generation | None = None
+    beside: Generation | None = None
     since: float = 0.0
     gone: str | None = None
     kept_aliases: tuple[str, ...] = ()
@@ -63,12 +65,16 @@ class Route:
 
     def alive(self) -> Generation | None:
         """What can take a request now: a dead generation serves nobody, whoever has heard of it."""
-        return None if self.serving is None or not self.serving.is_alive else self.serving
+        return next((each for each in (self.serving, self.beside) if each is not None and each.is_alive), None)
+
+    def roomiest(self, besides: Replica | None = None) -> Replica | None:
+        """The replica that a request goes to."""
+        there = [each.roomiest(besides) for each in (self.serving, self.beside) if each is not None]
+        return min((each for each in there if each is not None), key=lambda each: each.crowding, default=None)
 
     def for_lease(self, answer: Answer) -> Replica | None:
         """The one with the most room; never the one that has just failed this request."""
-        alive = self.alive()
-        return None if alive is None else alive.roomiest(besides=answer.failed_on)
+        return self.roomiest(besides=answer.failed_on)
 
     def wake(self) -> None:
         self.changed.set()
@@ -166,11 +172,22 @@ class Router:
         old = route.serving
         if old is not None and set(route.settings.aliases) - set(settings.aliases):
             route.kept_aliases = route.settings.aliases
+        route.beside = None
         route.serving, route.settings, route.since, route.gone = generation, settings, self._clock(), None
         if old is not None:
             self._go_over(route, old.leases)
         route.wake()
         return old
+
+    def serve_beside(self, name: str, generation: Generation) -> None:
+        """It takes requests too, beside what serves, until `switch` or `serve_alone`."""
+        route = self._routes[name]
+        route.beside = generation
+        route.wake()
+
+    def serve_alone(self, name: str) -> None:
+        """The inverse."""
+        self._routes[name].beside = None
 
     def go_over(self, name: str, replica: Replica) -> None:
         """It takes no further request: its leases without a token go to others."""
@@ -178,8 +195,7 @@ class Router:
 
     def _go_over(self, route: Route, leases: frozenset[Lease]) -> None:
         for answer in [each for each in leases if isinstance(each, Answer) and not each.has_token]:
-            serving = route.alive()
-            if serving is not None and (replica := serving.roomiest()) is not None:
+            if (replica := route.roomiest()) is not None:
                 self._lease(route, answer, replica)
 
     def set_settings(self, name: str, settings: RouteSettings) -> None:

@@ -1,8 +1,10 @@
 """Which way each model comes to its new generation, and where: the first that fits, played against the ledger.
 
-    auto       beside the old one: at home, on a spare device, on an idle one; then after the old pool shrank
+    auto       beside the old one: at home, on a spare device, on an idle one; then after the old pool shrank;
+               then replica by replica
     overlap    beside the old one, in those places
     shrink     at home, after the old pool gave what is missing
+    rolling    at home, device by device: the old replica ends, then the new one is loaded
     replace    at home, after the old one ended
 
 Pure. A model that cannot come any way is a problem of the plan, with the numbers and the levers; what serves is
@@ -41,7 +43,7 @@ def decide(
     """`wanted` are targets at home. The plan's are where each will be."""
     settled = {name: _stays(now.goals.get(name), target) or _back(now, target) for name, target in wanted.items()}
     open_ways = {
-        name: list(_ways(wanted[name], has_old=_has_old(now, name)))
+        name: list(_ways(wanted[name], has_old=_has_old(now, name), rolls=_rolls(now, wanted[name], documents[1])))
         for name, target in settled.items()
         if target is None
     }
@@ -75,16 +77,28 @@ def _has_old(now: Now, name: str) -> bool:
     return there is not None and there.serving is not None
 
 
-def _ways(target: Target, *, has_old: bool) -> Iterator[Target]:
-    """In order of choice; the one that is tried is the first. Rolling would follow shrink."""
+def _rolls(now: Now, target: Target, document: Document) -> bool:
+    """Can it go replica by replica? With one that gives way nothing would serve; and what gave way can neither
+    stand by for a probation nor wait for a moment at which all switch."""
+    there = now.present.get(target.name, Present())
+    serving = sum(each.serving is not None for each in there.parts)
+    return (
+        serving > 1 and target.config.exec_mode != "single" and not (target.config.probation or document.reload.atomic)
+    )
+
+
+def _ways(target: Target, *, has_old: bool, rolls: bool) -> Iterator[Target]:
+    """In order of choice; the one that is tried is the first."""
     stated = target.config.reload.strategy
-    if stated in _BESIDE or not has_old:
+    if stated in _BESIDE or not has_old or (stated == "rolling" and not rolls):
         yield target.by(Way.OVERLAP)
         for each in target.elsewhere:
             if has_old or each.landing is Landing.IDLE:
                 yield each.by(Way.OVERLAP)
     if has_old and stated in ("auto", "shrink") and target.config.exec_mode == "single":
         yield target.by(Way.SHRINK)
+    if stated in ("auto", "rolling") and rolls:
+        yield target.by(Way.ROLLING)
     if has_old and stated == "replace":
         yield target.by(Way.REPLACE)
 
@@ -106,15 +120,17 @@ def _is_idle(now: Now, target: Target, chosen: Mapping[str, Target]) -> bool:
     return target.device not in {*others, *(each.device for each in now.held.values())}
 
 
-def _tried(target: Target, now: Now) -> list[str]:
+def _tried(target: Target, now: Now, document: Document) -> list[str]:
     """The ways that were looked at beside the first, in words."""
-    first, *others = _ways(target, has_old=_has_old(now, target.name))
+    first, *others = _ways(target, has_old=_has_old(now, target.name), rolls=_rolls(now, target, document))
     places = [each.device for each in others if each.way is Way.OVERLAP]
     tried = [f"on {', '.join(places)}"] if places else []
     if Way.SHRINK in {each.way for each in (first, *others)}:
         there = now.present[target.name].active
         least = mib(target.floor_bytes if there is None else there.floor_bytes)
         tried.append(f"after the old pool shrank to one full request ({least})")
+    if Way.ROLLING in {each.way for each in others}:
+        tried.append("device by device, after the old replica there ended")
     return tried
 
 
@@ -124,8 +140,12 @@ def _levers(target: Target, *, has_old: bool) -> str:
     if not has_old:
         return f"{lower}, or take another device"
     stated = target.config.reload.strategy
-    others = {"overlap": "shrink or replace", "replace": "", "shrink": "replace", "auto": "replace"}[stated]
-    spare = "" if any(each.landing is Landing.SPARE for each in target.elsewhere) else ", or keep a device spare"
+    between = "shrink" if target.config.exec_mode == "single" else "rolling"
+    ways = {"overlap": f"{between} or replace", "replace": ""}
+    others = ways.get(stated, "replace")
+    has_spare = any(each.landing is Landing.SPARE for each in target.elsewhere)
+    may_land = target.config.exec_mode == "single" and not has_spare
+    spare = ", or keep a device spare" if may_land else ""
     return f"{lower}{spare}" + (f", or set reload.strategy: {others}" if others else "")
 
 
@@ -135,14 +155,15 @@ def _refused(
     """The bytes show what the first way would have taken."""
     bytes_, parts = _played(now, first, documents[1]), apart(now.present, first).wanted
     problems: tuple[Problem, ...] = tuple(
-        _misfit(now, parts[key], taken, wanted[model_of(key)]) for key, taken in bytes_.misfits.items()
+        does_not_fit(parts[key], taken, *_advice(now, wanted[model_of(key)], documents[1]))
+        for key, taken in bytes_.misfits.items()
     )
     return replace(_plan(now, first, documents), problems=problems), together(bytes_)
 
 
-def _misfit(now: Now, part: Target, taken: int, wanted: Target) -> Problem:
-    levers = _levers(wanted, has_old=_has_old(now, wanted.name))
-    return does_not_fit(part, taken, _tried(wanted, now), levers)
+def _advice(now: Now, wanted: Target, document: Document) -> tuple[list[str], str]:
+    """What was tried, and what would make room."""
+    return _tried(wanted, now, document), _levers(wanted, has_old=_has_old(now, wanted.name))
 
 
 def _played(now: Now, chosen: Mapping[str, Target], document: Document) -> Forecast:

@@ -30,11 +30,13 @@ _DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85
 
 class Way(enum.StrEnum):
     """How a new generation takes an old one's place. overlap: it is loaded beside it. shrink: the same, after
-    the old one's pool gave memory back. replace: the old one ends first."""
+    the old one's pool gave memory back. replace: the old one ends first. rolling: replica by replica, each old one
+    ends before the new one is loaded in its place."""
 
     OVERLAP = "overlap"
     SHRINK = "shrink"
     REPLACE = "replace"
+    ROLLING = "rolling"
 
 
 class Landing(enum.StrEnum):
@@ -88,6 +90,11 @@ class Target:
     @property
     def replaces(self) -> bool:
         return self.way is Way.REPLACE
+
+    @property
+    def ends_old_first(self) -> bool:
+        """Each replica that is there already ends before this one is loaded."""
+        return self.way in (Way.REPLACE, Way.ROLLING)
 
     @property
     def device(self) -> str:

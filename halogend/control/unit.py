@@ -131,8 +131,9 @@ class Unit:
 
     @property
     def coming(self) -> Target | None:
-        """What the load that runs is for."""
-        if self.loading is None:
+        """What the load that runs is for: of another generation, or of replicas that join the one that serves."""
+        joins = self.serving is not None and bool(self.serving.coming)
+        if self.loading is None and not joins:
             return None
         if self.arrived is not None:
             return self.arrived.target

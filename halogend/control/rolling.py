@@ -1,0 +1,122 @@
+"""A data-parallel model's new generation, replica by replica, where there is no room for it beside the old one.
+
+    forward, device by device                          back, the other way round
+    ------------------------------------------------   -----------------------------------------------
+    the old replica takes no further request, drains   the old one is started again, and takes requests
+      and ends; its bytes are back
+    the new one is loaded in its place                 its processes end; its bytes are back
+    it takes requests beside the old ones that stay    it takes no further request and drains
+
+Both generations serve meanwhile. The switch that follows takes the old one out of the route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from halogend.control.admission import Superseded, Wanted, unless_superseded
+from halogend.control.generation import Generation
+from halogend.control.house import House
+from halogend.control.load import check_unchanged, load_replicas
+from halogend.control.receipts import ModelRecord
+from halogend.control.reclaim import dismiss
+from halogend.control.replica import Replica, UpdateError
+from halogend.control.startup import StartError
+from halogend.control.target import Target
+from halogend.control.unit import Unit
+
+_log = structlog.get_logger()
+
+
+async def roll(unit: Unit, old: Generation, target: Target, house: House, record: ModelRecord | None) -> Generation:
+    """The new generation, with every replica ready and taking requests. Raises StartError, UpdateError and
+    Superseded; the old one is whole again then, as far as it could be started."""
+    spec = replace(target.spec, fingerprint=target.inputs.checkpoint[1])
+    new = unit.loading = house.make([], unit.next_number(), spec)
+    house.state(new, "loading")
+    course = _Course(unit, old, new, house, record)
+    try:
+        for part in target.parts:
+            await course.forward(target, part)
+        new.check_alive()
+    except (StartError, UpdateError, Superseded) as error:
+        _log.error("rolling_back", model=unit.name, generation=new.number, error=str(error) or "superseded")
+        await course.back()
+        raise
+    except BaseException:
+        await new.stop()
+        house.leave(new)
+        raise
+    finally:
+        unit.loading = None
+    return new
+
+
+@dataclass
+class _Course:
+    """How far it has come: `ended` are the old replicas that gave way, in order. Single writer: `roll`."""
+
+    unit: Unit
+    old: Generation
+    new: Generation
+    house: House
+    record: ModelRecord | None
+    ended: list[Replica] = field(default_factory=list)
+    ending: asyncio.Task[None] | None = None
+
+    async def forward(self, target: Target, part: Target) -> None:
+        was = next((each for each in self.old.replicas if each.spec.device == part.device), None)
+        if was is not None:
+            self.ended.append(was)
+            self.old.drop(was)
+            self.house.router.go_over(self.unit.name, was)
+            self.ending = self.unit.reclaim(dismiss(self.unit, self.old, was, self.house, self.record))
+            await unless_superseded(self.unit, target, self.ending)
+        (replica,) = await load_replicas(self.unit, self.new, Wanted(target, [part]), self.house, self.record)
+        self.new.join(replica)
+        self.house.cores.join(replica)
+        self.house.router.serve_beside(self.unit.name, self.new)
+
+    async def back(self) -> None:
+        """The inverse, from wherever it stopped."""
+        if self.ending is not None:
+            await asyncio.wait([self.ending])
+        async with self.house.step(self.record, "roll_back"):
+            for was in reversed(self.ended):
+                await self._take_off(was.spec.device)
+                if not self.old.died.is_set():  # else it is started again as a whole
+                    await self._start_again(was)
+            for each in list(self.new.replicas):
+                await self._take_off(each.spec.device)
+        self.house.router.serve_alone(self.unit.name)
+        self.house.leave(self.new)
+
+    async def _take_off(self, device: str) -> None:
+        """The new replica there, if it came so far."""
+        for replica in [each for each in self.new.replicas if each.spec.device == device]:
+            self.new.drop(replica)
+            self.house.router.go_over(self.unit.name, replica)
+            await dismiss(self.unit, self.new, replica, self.house, self.record)
+
+    async def _start_again(self, was: Replica) -> None:
+        """In its place. One that does not come is as dead as if it had died there: it is tried again, or the
+        generation is dead with it."""
+        active = self.unit.active
+        part = None if active is None else active.part_on(was.spec.device) or active
+        again = self.old.make(was.present_spec, instead_of=was)
+        if part is not None:
+            kv_bytes = again.engine_limits.pool_bytes
+            self.house.enter(again, replace(part.holding, kv_bytes=kv_bytes))
+        try:
+            await check_unchanged(again.spec)
+            await again.start()
+        except StartError as error:
+            _log.error("replica_not_started", model=self.unit.name, replica=again.name, error=str(error))
+            self.old.join(again)
+            again.lose(str(error))
+            return
+        self.old.join(again)
+        self.house.cores.join(again)
