@@ -80,6 +80,11 @@ def _source_trouble(data: dict[str, Any]) -> str:
     return "the source is watched again" if trouble is None else f"the source is looked at now and then: {trouble}"
 
 
+def _source_unread(data: dict[str, Any]) -> str:
+    why = data["source_unread"]
+    return "edits are seen again" if why is None else f"no edit is seen: {why}"
+
+
 def _daemon(data: dict[str, Any]) -> str:
     return f"the daemon is {data['state']}"
 
@@ -104,6 +109,7 @@ _WORDS = {
     "drift": _drift,
     "state_trouble": _state_trouble,
     "source_trouble": _source_trouble,
+    "source_unread": _source_unread,
     "daemon": _daemon,
     "end": _end,
 }

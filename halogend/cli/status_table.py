@@ -21,8 +21,9 @@ def status_lines(status: dict[str, Any], width: int = 120) -> list[str]:
     lines = [_headline(status), *_revision(status), *_steering(status), *_access(status)]
     if status["models"]:
         lines += ["", *_models(status, max(_LEAST_WIDTH, width))]
-    if status.get("devices"):
-        lines += ["", *_devices(status["devices"])]
+    known = {name: each for name, each in status.get("devices", {}).items() if "memory_bytes" in each}
+    if known:
+        lines += ["", *_devices(known)]
     last = status["last_receipt"]
     if last is not None and last["outcome"] not in _FINE:
         lines += ["", "! last edit:", *(f"  {line}" for line in receipt_lines(last))]
@@ -50,6 +51,8 @@ def _steering(status: dict[str, Any]) -> Iterator[str]:
     watch = status.get("source_watch")
     if watch and watch["reason"]:
         yield f"! the source is looked at now and then: {watch['reason']}"
+    if watch and watch.get("unread"):
+        yield f"! no edit is seen: {watch['unread']}"
     if status["hold"]:
         yield f"! {hold_line(status['hold'])}"
     if status["drift"]:
@@ -172,8 +175,8 @@ def _devices(devices: dict[str, Any]) -> Iterator[str]:
     names = max(len("DEVICE (MiB)"), *(len(name) for name in devices))
     yield f"  {'DEVICE (MiB)':<{names}}{'memory':>10}{'budget':>10}{'held':>10}{'free':>10}"
     for name, device in devices.items():
-        budget, held = device.get("budget_bytes", 0), device["held_bytes"]
-        numbers = (device.get("memory_bytes", 0), budget, held, budget - held)
+        budget, held = device["budget_bytes"], device["held_bytes"]
+        numbers = (device["memory_bytes"], budget, held, budget - held)
         mark = "!" if held > budget > 0 else " "
         yield f"{mark} {name:<{names}}" + "".join(f"{count / (1 << 20):>10,.0f}" for count in numbers)
 

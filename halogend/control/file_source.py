@@ -13,19 +13,20 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from halogend.config.parse import parse
 from halogend.config.parts import is_unfinished, unpack
 from halogend.control.aside import aside
-from halogend.control.source import Content, Parse, SourceError
+from halogend.control.source import READ_LIMIT_S, Content, Parse, SourceError
 from halogend.control.source_files import Signature, read_content, signature
 from halogend.control.source_watch import Watch
 
 _log = structlog.get_logger()
 _STOP_S = 2.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class FileSource:
         self._signature: Signature = ()
         self._read_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
+        self._unread: str | None = None
+        self._asked_at: float | None = None
 
     @property
     def name(self) -> str:
@@ -83,7 +86,13 @@ class FileSource:
 
     def view(self) -> dict[str, Any]:
         reason = None if self._watch is None else self._watch.reason
-        return {"kind": "file", "watch": "poll" if reason else "events", "reason": reason}
+        return {"kind": "file", "watch": "poll" if reason else "events", "reason": reason, "unread": self._why_unread()}
+
+    def _why_unread(self) -> str | None:
+        """Why no edit is seen: the last look found nothing to read, or one does not come to an end."""
+        if self._asked_at is not None and asyncio.get_running_loop().time() - self._asked_at > READ_LIMIT_S:
+            return f"{self.path} does not answer; look for a mount whose server is gone"
+        return self._unread
 
     def start(self) -> None:
         """Begins to watch. Where no watch can be had, looking serves."""
@@ -115,7 +124,7 @@ class FileSource:
 
     async def _turn(self, watch: Watch) -> None:
         """Waits for a sign of a change, and looks."""
-        await aside(watch.keep)
+        await self._ask(watch.keep)
         is_blind = watch.reason is not None
         is_told = await self._until_told(self._timing.blind if is_blind else self._timing.poll)
         self._maybe.clear()
@@ -138,7 +147,7 @@ class FileSource:
 
     async def _may_differ(self, *, is_blind: bool) -> bool:
         """A look at the files' times and sizes; they may hide a change, so it is not the last word."""
-        now, found = asyncio.get_running_loop().time(), await aside(lambda: signature(self.path))
+        now, found = asyncio.get_running_loop().time(), await self._ask(lambda: signature(self.path))
         if is_blind and found == self._signature and now - self._read_at < self._timing.poll:
             return False
         self._signature, self._read_at = found, now
@@ -175,9 +184,20 @@ class FileSource:
 
     async def _read_or_none(self) -> Content | None:
         try:
-            return await aside(self.read)
-        except SourceError:
+            content = await self._ask(self.read)
+        except SourceError as error:
+            self._unread = str(error)
             return None
+        self._unread = f"{self.path}, or a file in it, is empty" if is_unfinished(content.data) else None
+        return content
+
+    async def _ask(self, work: Callable[[], T]) -> T:
+        """Of the file system, which may take for ever."""
+        self._asked_at = asyncio.get_running_loop().time()
+        try:
+            return await aside(work)
+        finally:
+            self._asked_at = None
 
 
 def _names(content: Content) -> frozenset[str]:

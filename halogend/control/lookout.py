@@ -86,7 +86,8 @@ class Lookout:
         now = self._steering.view()
         kept = now.pop("state")
         now["state_trouble"] = None if kept is None else kept["trouble"]
-        now["source_trouble"] = self._source().get("reason")
+        source = self._source()
+        now["source_trouble"], now["source_unread"] = source.get("reason"), source.get("unread")
         for key, value in now.items():
             if value != self._standing.get(key):
                 self._events.publish(key, **{key: value})

@@ -141,3 +141,15 @@ def test_a_narrow_screen_keeps_the_end_of_a_path():
 def test_a_device_that_is_over_its_budget_is_marked():
     over = {"cpu:0": {"memory_bytes": 16 << 30, "budget_bytes": 2 << 30, "held_bytes": 4 << 30}}
     assert status_lines({**STATUS, "devices": over})[-1].startswith("! cpu:0")
+
+
+def test_without_a_document_no_device_is_shown_and_why_no_edit_is_seen_is():
+    source = {
+        "kind": "file",
+        "watch": "events",
+        "reason": None,
+        "unread": "/etc/c.yaml cannot be read: Permission denied",
+    }
+    lines = status_lines({**STATUS, "devices": {"cpu:0": {"held_bytes": 0}}, "source_watch": source})
+    assert not any("cpu:0" in line for line in lines)
+    assert "! no edit is seen: /etc/c.yaml cannot be read: Permission denied" in lines

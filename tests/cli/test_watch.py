@@ -200,6 +200,8 @@ LINES = [
     ("state_trouble", {"state_trouble": None}, "state is kept again"),
     ("source_trouble", {"source_trouble": "no inotify"}, "looked at now and then: no inotify"),
     ("source_trouble", {"source_trouble": None}, "the source is watched again"),
+    ("source_unread", {"source_unread": "it is empty"}, "no edit is seen: it is empty"),
+    ("source_unread", {"source_unread": None}, "edits are seen again"),
     (
         "replica",
         {"replica": "chat#3/1", "model": "chat", "device": "cpu:1", "state": "dead"},

@@ -117,8 +117,11 @@ async def test_a_source_that_cannot_be_watched_is_heard_of_once(serving):
     source["reason"] = "no inotify"
     lookout.tick()
     lookout.tick()
-    source["reason"] = None
+    source["reason"], source["unread"] = None, "it is empty"
     lookout.tick()
+    source["unread"] = None
+    lookout.tick()
+    assert heard.of("source_unread", "source_unread") == [("it is empty",), (None,)]
     assert heard.of("source_trouble", "source_trouble") == [("no inotify",), (None,)]
 
 

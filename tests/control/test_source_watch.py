@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from support.played.world import until
 from support.source_folders import ConfigMap, next_of, nothing_more, watching
 from watchdog.events import FileSystemEventHandler
 from watchdog.observers import Observer
@@ -136,7 +137,7 @@ async def test_a_folder_that_is_replaced_is_watched_again(tmp_path):
         folder.mkdir()
         (folder / "config.yaml").write_text("new")
         assert (await next_of(offered)).data == b"new"
-        assert source.view() == {"kind": "file", "watch": "events", "reason": None}
+        assert source.view() == {"kind": "file", "watch": "events", "reason": None, "unread": None}
 
 
 async def test_events_come_through_a_link_to_the_folder(tmp_path):
@@ -350,3 +351,37 @@ async def test_the_end_does_not_wait_for_a_folder_that_does_not_answer(tmp_path,
         await asked.wait()
         await source.stop()
     answers.set()
+
+
+async def why_unread(source, word):
+    await until(lambda: word in (source.view()["unread"] or ""), word)
+
+
+async def test_why_no_edit_is_seen_is_told_until_one_is(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("old")
+    async with watching(path, LOOKS) as (source, offered):
+        assert source.view()["unread"] is None
+        path.unlink()
+        path.symlink_to("not there")
+        await why_unread(source, "No such file")
+        path.unlink()
+        path.write_text("")
+        await why_unread(source, "is empty")
+        path.write_text("new")
+        assert (await next_of(offered)).data == b"new"
+        assert source.view()["unread"] is None
+
+
+async def test_a_source_that_does_not_answer_the_watch_is_told_of(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_source, "READ_LIMIT_S", 0.05)
+    path, answers = tmp_path / "config.yaml", threading.Event()
+    path.write_text("old")
+    async with watching(path, LOOKS) as (source, offered):
+        read = source.read
+        source.read = lambda: answers.wait(10) and read()
+        path.write_text("new")
+        await why_unread(source, "does not answer")
+        answers.set()
+        assert (await next_of(offered)).data == b"new"
+        assert source.view()["unread"] is None

@@ -6,7 +6,7 @@ const EVERY_MS = 2000; // numbers tell of themselves to nobody
 const AGAIN_MS = 3000;
 const RECEIPTS = 20;
 const EVENTS = 200;
-const KINDS = ["receipt", "step", "generation", "replica", "progress", "model", "hold", "drift", "state_trouble", "source_trouble", "daemon", "end"];
+const KINDS = ["receipt", "step", "generation", "replica", "progress", "model", "hold", "drift", "state_trouble", "source_trouble", "source_unread", "daemon", "end"];
 const GOOD = new Set(["applied", "unchanged", "serving"]);
 const BAD = new Set(["failed", "rejected", "partially_applied", "rolled_back", "dead"]);
 
@@ -65,6 +65,7 @@ function showNotices(status) {
   if (status.drift) notices.push(`The document of ${status.drift.receipt} is active, and not what the source holds.`);
   if (status.state?.trouble) notices.push(`State is not kept in ${status.state.directory}: ${status.state.trouble}`);
   if (status.source_watch?.reason) notices.push(`The source is looked at now and then: ${status.source_watch.reason}`);
+  if (status.source_watch?.unread) notices.push(`No edit is seen: ${status.source_watch.unread}`);
   at("notices").replaceChildren(...notices.map((text) => element("li", text)));
 }
 
