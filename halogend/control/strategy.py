@@ -89,13 +89,14 @@ def _rolls(now: Now, target: Target, document: Document) -> bool:
 
 def _ways(target: Target, *, has_old: bool, rolls: bool) -> Iterator[Target]:
     """In order of choice; the one that is tried is the first."""
-    stated = target.config.reload.strategy
-    if stated in _BESIDE or not has_old or (stated == "rolling" and not rolls):
+    stated, shrinks = target.config.reload.strategy, has_old and target.config.exec_mode == "single"
+    is_impossible = (stated == "rolling" and not rolls) or (stated == "shrink" and not shrinks)
+    if stated in _BESIDE or not has_old or is_impossible:
         yield target.by(Way.OVERLAP)
         for each in target.elsewhere:
             if has_old or each.landing is Landing.IDLE:
                 yield each.by(Way.OVERLAP)
-    if has_old and stated in ("auto", "shrink") and target.config.exec_mode == "single":
+    if stated in ("auto", "shrink") and shrinks:
         yield target.by(Way.SHRINK)
     if stated in ("auto", "rolling") and rolls:
         yield target.by(Way.ROLLING)

@@ -186,7 +186,7 @@ def test_models_on_other_devices_do_not_share() -> None:
         "  - {name: c, model: /a.gguf, kv_cache_bytes: 1GiB}\n"
     ).document
     assert document is not None
-    assert kv_ratios(document) == {"a": 0.75, "b": 0.75}
+    assert kv_ratios(document) == {("a", "cpu:0"): 0.75, ("b", "cuda:0"): 0.75}
 
 
 def test_targets() -> None:

@@ -173,3 +173,21 @@ def test_l14_two_hot_models_with_room_for_one_are_refused_and_nobody_is_evicted(
         assert bytes_.shrinks == {}
     smaller = Imagined(memory="8GiB", reserve="1MiB", foreign="1MiB", checkpoints=SIZES).plan(running, both)
     assert (smaller["outcome"], smaller["problems"][0]["code"]) == ("rejected", "HCF-1203")
+
+
+SEVERAL, ONE = "exec_mode: data_parallel, device: ['cpu:0', 'cpu:1']", "device: 'cpu:0'"
+
+
+@pytest.mark.parametrize("stated", ["auto", "overlap", "shrink", "rolling", "replace"])
+@pytest.mark.parametrize("mode", [ONE, SEVERAL])
+def test_every_strategy_has_a_way_for_every_mode_or_is_refused_with_it(stated, mode):
+    """With room for both."""
+    devices = HALVES.format("")
+    wanted = document(chat("new", f"kv_cache_bytes: 300MiB, {mode}"), devices=devices, reload=stated)
+    running = document(chat("old", f"kv_cache_bytes: 300MiB, {mode}"), devices=devices)
+    if (stated, mode) in {("shrink", SEVERAL), ("rolling", ONE)}:
+        there = Imagined(memory="40GiB", reserve=0, foreign=0, checkpoints=SIZES)
+        assert f"strategy {stated}" in there.plan(running, wanted)["problems"][0]["message"].replace("`", "")
+        return
+    ways = {"shrink": Way.SHRINK, "rolling": Way.ROLLING, "replace": Way.REPLACE}
+    assert There("40GiB", running).target(wanted).way is ways.get(stated, Way.OVERLAP)
