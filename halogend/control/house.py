@@ -177,6 +177,12 @@ class House:
         self.events.publish("generation", model=generation.model, generation=generation.number, state="gone")
         return expected
 
+    def show_replicas(self, generation: Generation) -> None:
+        """Of one that serves, whenever one came or went."""
+        up = sum(replica.is_alive for replica in generation.replicas)
+        down = len(generation.replicas) - up
+        self.metrics.replicas(generation.model, generation.number, up=up, down=down)
+
     def state(self, generation: Generation, state: str) -> None:
         self.metrics.generation_state(generation.model, generation.number, state)
         self.events.publish("generation", model=generation.model, generation=generation.number, state=state)

@@ -33,9 +33,11 @@ def nurse(unit: Unit, generation: Generation, house: House) -> None:
         if unit.probation is not None and unit.serving is generation:
             unit.probation.fail(f"{replica.name} died: {replica.reason}")
         if unit.serving is generation:
+            house.show_replicas(generation)
             generation.attend(replica, _mend(unit, generation, replica, house))
 
     generation.on_loss = lost
+    house.show_replicas(generation)
     for replica in generation.replicas:
         if replica.died.is_set():
             lost(replica)
@@ -67,6 +69,7 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
         house.cores.leave(dead)
         generation.join(newcomer, instead_of=dead)
         house.cores.join(newcomer)
+        house.show_replicas(generation)
         _log.info("replica_serving", model=unit.name, replica=newcomer.name)
         return
 

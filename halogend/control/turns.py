@@ -143,6 +143,7 @@ def welcome(unit: Unit, adjustment: Adjustment, house: House, record: ModelRecor
     """Replicas that came serve from now on, and those that go drain."""
     generation = adjustment.generation
     house.cores.join(*adjustment.newcomers)
+    house.show_replicas(generation)
     for leaver in adjustment.leavers:
         house.router.go_over(unit.name, leaver)
         unit.reclaim(dismiss(unit, generation, leaver, house, record))

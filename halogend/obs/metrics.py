@@ -53,6 +53,7 @@ METRICS = (
     MetricRow("reload_phase_seconds", "histogram", "How long a phase of a change took.", ("phase",), _PHASE_S),
     MetricRow("generation_state", "gauge", "1 for the state a generation is in.", (*_GENERATION, "state")),
     MetricRow("engine_up", "gauge", "1 while the generation's engine process is alive and ready.", _GENERATION),
+    MetricRow("replicas", "gauge", "Replicas of a generation that serves: up, or down.", (*_GENERATION, "state")),
     MetricRow(
         "memory_bytes",
         "gauge",
@@ -178,6 +179,10 @@ class Metrics:
 
     def engine_up(self, model: str, generation: int, *, up: bool) -> None:
         self._set("engine_up", (model, str(generation)), int(up))
+
+    def replicas(self, model: str, generation: int, *, up: int, down: int) -> None:
+        for state, count in (("up", up), ("down", down)):
+            self._set("replicas", (model, str(generation), state), count)
 
     def memory(self, device: str, use: str, bytes_: int) -> None:
         self._set("memory_bytes", (device, use), bytes_)

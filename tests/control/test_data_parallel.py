@@ -96,11 +96,13 @@ async def test_one_death_leaves_the_others_serving_and_is_mended_in_its_place(re
     assert failure_of(await world.ask("a")) is None  # the one that is left answers
     await back.reached()
     assert "process" in world.status()["models"]["a"]["degraded"]
+    assert {line.rpartition('state="')[2] for line in world.series("replicas")} == {'up"} 1.0', 'down"} 1.0'}
     assert not new.has_token
     back.release()
     await _all_serve(world)
     assert world.status()["models"]["a"]["degraded"] is None
     assert world.unit("a").serving.number == 1
+    assert {line.rpartition('state="')[2] for line in world.series("replicas")} == {'up"} 2.0'}
     assert set(world.house.ledger.view()) == {"a#1", "a#1/1"}
     slow.release("finish")
     assert failure_of(await collect(new)) is None

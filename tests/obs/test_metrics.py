@@ -40,6 +40,7 @@ def speak_of(metrics: Metrics, model: str, generation: int = 1) -> None:
     stats = Snapshot(1, 2, 10, 4, 1, 5, 6, (0.1,), (("decode", 0.02),))
     metrics.generation_state(model, generation, "serving")
     metrics.engine_up(model, generation, up=True)
+    metrics.replicas(model, generation, up=1, down=0)
     metrics.engine_stats(model, generation, stats)
     metrics.waiting_in_router(model, 3)
     metrics.request_ended(model, "stop", 1.0)
