@@ -202,6 +202,8 @@ class Replica:
     def learn(self, expected: Holding) -> None:
         """From the measure taken when it was ready: what it holds but for its pool, and how much more working
         memory than `expected` that and the largest steps are. Every later measure may raise it."""
+        if not self.measured_bytes:  # the system does not say
+            return
         self.base_bytes = self.measured_bytes - self.pool_touched_bytes
         if (transient := self.ready.engine.transient_bytes) is not None:
             self._expected = expected

@@ -107,7 +107,7 @@ def test_the_weights_of_all_models_of_a_device_count() -> None:
     assert only(judged(text, model=replace(FINE, weight_bytes=400 * MIB))).code == Code.WEIGHTS_DO_NOT_FIT
 
 
-def test_one_full_request_has_to_fit_and_the_hint_fits() -> None:
+def test_s8_one_full_request_has_to_fit_and_the_hint_names_the_longest_that_does() -> None:
     # 850 MiB usable, 150 fixed: 700 MiB of KV budget, a hundredth of it is 7 MiB = 45 blocks of 160,000 bytes
     text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_model_len: {}\n"
     problem = only(judged(text.format(721)))

@@ -2,9 +2,15 @@
 
 import pytest
 from support.played.world import content, document, reached, until
+from support.tiny_models import tiny_llama
 
+from halogend.config.facts import DeviceFacts
+from halogend.config.parse import parse
+from halogend.control.facts import gather
 from halogend.control.held import held_bytes, left_bytes
+from halogend.control.machine import Machine
 from halogend.control.planning import Given
+from halogend.control.target import make_targets
 
 MIB = 1 << 20
 
@@ -88,6 +94,18 @@ async def test_working_memory_is_an_estimate_until_it_was_measured(world):
     assert view["devices"]["cpu:0"]["measured_bytes"] == replica.measured_bytes > 0
 
 
+async def test_where_the_system_does_not_say_the_estimate_stays(world, monkeypatch):
+    monkeypatch.setattr("halogend.control.replica.held_bytes", lambda pids, root: dict.fromkeys(pids, 0))
+    there = await world()
+    there.stage.order("ready", "go", where={"role": "engine"}, transient_bytes=40 * MIB)
+    await there.apply(there.model("a"))
+    assert there.house.ledger.holding("a#1") == there.unit("a").active.holding
+    assert there.steering.ledger()["generations"]["a#1"]["measured"] is None
+    receipt = await there.apply(there.model("a", "b"))
+    (step,) = [each for each in receipt.models["a"].steps if each.name == "reclaim"]
+    assert (step.detail["expected_bytes"], step.detail["returned_bytes"]) == (0, 0)
+
+
 async def test_plans_and_live_changes_count_with_what_was_measured(world):
     there = await measured(world, kv_cache_bytes="16MiB", max_batch=4096)
     text = document(there.model("a", kv_cache_bytes="64MiB", max_batch=4096))
@@ -118,3 +136,35 @@ async def test_what_is_measured_later_is_never_less_in_the_ledger(world):
     assert there.house.ledger.holding("a#1").working_bytes == before.working_bytes + 500 * MIB
     await there.apply(there.model("a", max_queue=5))
     assert there.house.ledger.holding("a#1").working_bytes == before.working_bytes + 500 * MIB
+
+
+def test_s8_what_a_model_takes_is_read_from_its_checkpoint(tmp_path):
+    """Weights of each file as it is, working memory by its vocabulary and context: no constant stands for either."""
+    small, wide = (targets_of_file(tmp_path / f"{layers}.gguf", layers=layers) for layers in (2, 6))
+    a_layer = (wide.holding.weights_bytes - small.holding.weights_bytes) // 4
+    assert a_layer > 0
+    assert wide.holding.weights_bytes == small.holding.weights_bytes + 4 * a_layer
+    assert wide.holding.working_bytes == small.holding.working_bytes
+    longer = targets_of_file(tmp_path / "v.gguf", layers=2, extra_vocab=5000)
+    logits, tokenizer = 64 * 5000 * 4, 5000 * 480
+    assert longer.holding.working_bytes == small.holding.working_bytes + logits + tokenizer
+
+
+def test_s8_the_pool_is_all_that_is_left_to_the_byte(tmp_path):
+    """The largest that fits, not a half and a half again."""
+    target = targets_of_file(tmp_path / "a.gguf", layers=2)
+    holding = target.holding
+    least = holding.weights_bytes + holding.working_bytes + target.floor_bytes
+    for left in (0, 1, 12345):
+        taken = target.budget_bytes - least - left
+        assert target.fits_beside(taken)
+        assert target.granted_beside(taken) == target.floor_bytes + left
+    assert not target.fits_beside(target.budget_bytes - least + 1)
+
+
+def targets_of_file(path, **shape):
+    tiny_llama(path, **shape)
+    device = DeviceFacts(id="cpu:0", memory_bytes=8 << 30, aliases=("cpu",))
+    text = document({"name": "m", "model": str(path), "kv_cache_bytes": "1GiB", "max_batch": 64})
+    given = parse(text.encode(), "c.yaml", {}).document
+    return make_targets(given, gather(given, Machine(2, True, (device,))))["m"]
