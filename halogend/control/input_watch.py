@@ -10,8 +10,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import structlog
+
 from halogend.control.aside import aside
 from halogend.control.input_files import Signature, signature
+
+_log = structlog.get_logger()
 
 
 class InputWatch:
@@ -34,7 +38,10 @@ class InputWatch:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # noqa: BLE001  a key that is revoked later must not stay in force for it
+                _log.exception("input_look_failed")
 
     async def look(self) -> None:
         """One look; several files that changed together are one change."""

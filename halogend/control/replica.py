@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
+import structlog
 
 from halogend.config.codes import Code
 from halogend.control.client import Client
@@ -50,6 +51,7 @@ from halogend.wire.messages import (
 )
 from halogend.wire.process import EXIT_PEER_LOST
 
+_log = structlog.get_logger()
 _STOP_GRACE_S = 5.0
 _PREPARE_LIMIT_S = 30.0
 _WATCH_EVERY_S = 1.0
@@ -430,9 +432,12 @@ class Replica:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             now = time.monotonic()
             late_s, due = now - due, now
-            self._judge(now, late_s)
-            if tick % _MEASURE_EVERY == 0 and self.state is State.READY:
-                await self.measure()
+            try:
+                self._judge(now, late_s)
+                if tick % _MEASURE_EVERY == 0 and self.state is State.READY:
+                    await self.measure()
+            except Exception:  # noqa: BLE001  whatever is wrong with one look, the next may find a wedged worker
+                _log.exception("watch_failed", replica=self.name)
 
     def _judge(self, now: float, late_s: float) -> None:
         """Reads /proc only of those that give cause."""

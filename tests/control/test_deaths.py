@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.played.world import collect, document, failure_of, reached, until
 
-from halogend.control import health, recover
+from halogend.control import health, recover, replica
 from halogend.control.receipts import Milestone
 from halogend.control.replica import UpdateError
 from halogend.wire.messages import PrepareEngine
@@ -42,6 +42,24 @@ async def test_s10_a_model_whose_process_died_is_started_again_and_nothing_is_le
     assert world.status()["models"]["a"]["trouble"] is None
     assert world.status()["settled"]
     await world.comes_back_to(before, "routes", "served", "units", "ledger", "metrics", "children")
+
+
+@pytest.mark.usefixtures("no_backoff")
+async def test_a_fault_of_one_look_at_the_workers_does_not_end_the_watch(serving, monkeypatch):
+    world = await serving()
+    found = [("engine", "it is wedged"), ValueError("a bug")]
+
+    def verdict(*_, **__):
+        each = found.pop() if found else None
+        if isinstance(each, ValueError):
+            raise each
+        return each
+
+    monkeypatch.setattr(replica, "_WATCH_EVERY_S", 0.01)
+    monkeypatch.setattr(replica, "verdict", verdict)
+    with capture_logs() as logs:
+        await _serves(world, 2)
+    assert [each["event"] for each in logs].count("watch_failed") == 1
 
 
 @pytest.mark.parametrize("role", ROLES)

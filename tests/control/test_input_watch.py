@@ -1,11 +1,13 @@
 """The slow look at key and certificate files: told once, when the writer is done, whatever became of it."""
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from halogend.control.input_files import signature
+from halogend.control.input_files import Signature, signature
 from halogend.control.input_watch import InputWatch
 
 
@@ -114,3 +116,21 @@ async def test_a_writer_in_the_middle_is_waited_for(file: Path, monkeypatch: pyt
     assert await watched.look() == [file]
     assert next(texts, None) is None
     assert await watched.look() == []
+
+
+async def test_a_fault_of_one_look_does_not_end_the_watch(file: Path) -> None:
+    read, faults, told = {file: signature(file)}, [ValueError("a bug")], asyncio.Event()
+
+    def faulty() -> dict[Path, Signature]:
+        if faults:
+            raise faults.pop()
+        return {path: found for path, found in read.items() if found}
+
+    watch = InputWatch(faulty, lambda _: told.set(), every_s=0.0, trailing_s=0.0)
+    replace(file, "another")
+    with capture_logs() as logs:
+        running = asyncio.create_task(watch.run())
+        async with asyncio.timeout(10):
+            await told.wait()
+        running.cancel()
+    assert [each["event"] for each in logs] == ["input_look_failed"]
