@@ -234,6 +234,29 @@ async def test_a_rejected_document_leaves_it_on_its_way(both):
     assert first.outcome == "applied"
 
 
+async def test_a_daemon_that_stops_while_they_wait_leaves_no_process(both):
+    world = await both()
+    load = world.stage.hold("load", role="engine", model="x")
+    world.edit(document(*_changed(world), **ATOMIC))
+    await load.reached()
+    await _until_ready(world, "b", "c", "d")
+    assert len(world.children()) == 10
+    await world.stop()
+    assert world.children() == set()
+
+
+async def test_with_replace_the_old_one_is_loaded_again_when_another_fails(both):
+    world = await both()
+    replace = {"reload": {"strategy": "replace", "drain_timeout_s": 5}}
+    await world.apply(world.model("a", **replace), world.model("b"), world.model("c"), **ATOMIC)
+    world.stage.order("load", where={"role": "text", "model": "d"}, **REFUSED)
+    models = [world.model("a", "x", **replace), world.model("b"), world.model("c"), world.model("d")]
+    receipt = await world.apply(*models, **ATOMIC)
+    assert (receipt.outcome, receipt.models["a"].outcome) == ("failed", "failed")
+    assert world.status()["models"]["a"]["path"].endswith("a.gguf")
+    assert failure_of(await world.ask("a")) is None
+
+
 # --- bytes ------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,8 @@ from support.played.world import document, failure_of, reached, until
 
 from halogend.control.receipts import Milestone
 
+ROOM = int(1.4 * (1 << 30))  # one that serves and one that loads, not two that load
+
 
 async def test_loads_go_one_after_the_other_unless_more_are_allowed(serving):
     world = await serving()
@@ -34,6 +36,22 @@ async def test_as_many_load_at_once_as_the_document_allows_and_a_change_of_it_is
     await reached(second)
     assert (first.outcome, second.outcome) == ("applied", "applied")
     assert [world.state(name) for name in "abcd"] == ["serving"] * 4
+
+
+async def test_l14_what_serves_or_loads_is_never_a_victim_of_another(serving):
+    world = await serving(ROOM)
+    load = world.stage.hold("load", role="engine", model="b")
+    first = world.edit(document(world.model("a"), world.model("b")))
+    pid = (await load.reached()).pid
+    models = [world.model(name) for name in "abc"]
+    for how in ({}, {"reload": {"atomic": True}}, {"reload": {"max_parallel_loads": 3}}):
+        refused = await world.apply(*models, **how)
+        assert (refused.outcome, refused.problems[0].code) == ("rejected", "HRT-1004")
+    assert (pid in world.children(), world.state("a")) == (True, "serving")
+    load.release()
+    await reached(first)
+    assert first.outcome == "applied"
+    assert (world.stage.loads("b"), world.stage.loads("c")) == (1, 0)
 
 
 async def test_l13_an_edit_of_one_model_while_another_loads_applies_within_a_second(serving):

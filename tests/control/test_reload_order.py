@@ -249,6 +249,19 @@ async def test_a_request_without_a_token_goes_over_at_the_switch(serving):
     assert answer.generation == 2
 
 
+async def test_a_request_that_the_new_limits_are_too_small_for_is_refused_alone(serving):
+    world = await serving()
+    slow = world.stage.hold("generate", model="a")
+    long, short = await world.submit("a", "long"), await world.submit("a", "short")
+    await slow.reached(2)
+    refusal = {"code": "prompt_too_long", "message": "too long by 3"}
+    world.stage.order("submit", "fail", where={"role": "text", "model": "b", "prompt": "long"}, **refusal)
+    receipt = await world.apply(world.model("a", "b"))
+    assert receipt.outcome == "applied"
+    assert [failure_of(await collect(each)) for each in (long, short)] == ["prompt_too_long", None]
+    assert (long.generation, short.generation) == (2, 2)
+
+
 @pytest.mark.parametrize("reloads", [5, pytest.param(50, marks=pytest.mark.slow)])
 async def test_l7_reloads_leave_ledger_units_tasks_files_and_processes_flat(serving, reloads):
     world = await serving()

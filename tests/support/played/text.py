@@ -49,7 +49,9 @@ class Text(Player):
             case Commit():
                 self.at("commit", lambda order: None)
             case Submit():
-                self.at("submit", lambda order: self._submit(order, message))
+                self.at(
+                    "submit", lambda order: self._submit(order, message), prompt=bytes(_ids(message.prompt)).decode()
+                )
             case Abort():
                 self.tell(message, "engine")
             case StepOutput():
