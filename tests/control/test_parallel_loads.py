@@ -46,7 +46,7 @@ async def test_l14_what_serves_or_loads_is_never_a_victim_of_another(serving):
     models = [world.model(name) for name in "abc"]
     for how in ({}, {"reload": {"atomic": True}}, {"reload": {"max_parallel_loads": 3}}):
         refused = await world.apply(*models, **how)
-        assert (refused.outcome, refused.problems[0].code) == ("rejected", "HRT-1004")
+        assert refused.outcome == "rejected"
     assert (pid in world.children(), world.state("a")) == (True, "serving")
     load.release()
     await reached(first)
