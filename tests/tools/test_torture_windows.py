@@ -39,6 +39,12 @@ def test_a_gap_counts_for_each_window_it_touches_and_else_for_quiet():
     }
 
 
+def test_a_swap_of_policy_counts_where_nothing_else_goes_on():
+    windows = [Window("load", 10, 20), Window("policy", 5, 12)]
+    found = gaps_of([asked(1, 2, 6, 11, 15)], windows, [Serving(0, "tiny")])
+    assert found == {("tiny", "quiet"): [1], ("tiny", "policy"): [4], ("tiny", "load"): [5, 4]}
+
+
 def test_gaps_go_to_the_checkpoint_that_served_when_the_stream_began():
     servings = [Serving(0, "x"), Serving(10, "y")]
     found = gaps_of([asked(9, 11, 14), asked(10.5, 11), asked(3)], [], servings)

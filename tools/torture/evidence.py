@@ -28,11 +28,12 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """One change: what its plan said generations would hold at the most, and what they held."""
+    """One change: what its plan said generations would hold at the most, and what they held, by process too."""
 
     change: str
     planned_bytes: int
     measured_bytes: int
+    held: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

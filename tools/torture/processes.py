@@ -37,6 +37,14 @@ def held_bytes(pid: int) -> int:
     return total
 
 
+def role_of(pid: int) -> str:
+    """The module that it runs, such as halogend.engine; empty for a process that is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        words = (_PROC / str(pid) / "cmdline").read_text().split("\0")
+        return words[words.index("-m") + 1]
+    return ""
+
+
 def descriptors(pid: int) -> int:
     with contextlib.suppress(OSError):
         return sum(1 for _ in (_PROC / str(pid) / "fd").iterdir())

@@ -169,7 +169,7 @@ def _peaks(evidence: Evidence) -> Line:
         worst = peaks[max(range(len(off)), key=off.__getitem__)]
         text += f"; farthest off: {_mib(worst.planned_bytes)} MiB planned, {_mib(worst.measured_bytes)} held"
         text += f" ({worst.change})"
-    figures = {"peaks": [[each.change, each.planned_bytes, each.measured_bytes] for each in peaks]}
+    figures = {"peaks": [[each.change, each.planned_bytes, each.measured_bytes, each.held] for each in peaks]}
     return Line("plan's peak", MEMORY, not bad if off else None, text, figures)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torture.document import Checkpoint
 from torture.evidence import Evidence, Peak, Serving
-from torture.processes import descendants, held_bytes
+from torture.processes import descendants, held_bytes, role_of
 from torture.stage import Fault, Stage
 
 _KEEP_EVERY_S = 1.0
@@ -73,7 +73,8 @@ class Memory:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._peak_bytes = 0
+        self._peak: dict[int, int] = {}
+        self._roles: dict[int, str] = {}
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -82,16 +83,21 @@ class Memory:
         while True:
             if turn % _FIND_EVERY == 0:
                 pids = descendants(self._pid)
-            self._peak_bytes = max(self._peak_bytes, sum(map(held_bytes, pids)))
+                self._roles |= {pid: role_of(pid) for pid in pids if not self._roles.get(pid)}
+            held = {pid: held_bytes(pid) for pid in pids}
+            if sum(held.values()) > sum(self._peak.values()):
+                self._peak = held
             turn += 1
             await asyncio.sleep(_READ_EVERY_S)
 
     def begin(self) -> None:
-        self._peak_bytes = 0
+        self._peak = {}
 
     def peak(self, change: str, plan: dict[str, Any]) -> Peak:
         """What was held since `begin`, beside what this plan said."""
-        return Peak(change, sum(each["peak"]["total_bytes"] for each in plan["devices"]), self._peak_bytes)
+        planned = sum(each["peak"]["total_bytes"] for each in plan["devices"])
+        held = tuple(sorted((self._roles.get(pid, ""), count) for pid, count in self._peak.items()))
+        return Peak(change, planned, sum(self._peak.values()), held)
 
 
 def servings_of(evidence: Evidence, checkpoints: list[Checkpoint], first: Checkpoint) -> list[Serving]:

@@ -53,8 +53,8 @@ Gaps = dict[tuple[str, str], list[float]]
 
 
 def gaps_of(asked: Iterable[Asked], windows: Sequence[Window], servings: Sequence[Serving]) -> Gaps:
-    """A gap counts for every window that it touches, for `quiet` if it touches none, and for nothing while an
-    engine was shot or came back: those that waited for it are served at once."""
+    """A gap counts for every window that it touches, for `policy` only if for no other, for `quiet` if for none,
+    and for nothing while an engine was shot or came back: those that waited for it are served at once."""
     spans = {kind: Spans(w for w in windows if w.kind == kind) for kind in {w.kind for w in windows}}
     switched = [each.at for each in servings]
     found: Gaps = defaultdict(list)
@@ -64,8 +64,8 @@ def gaps_of(asked: Iterable[Asked], windows: Sequence[Window], servings: Sequenc
         place = bisect.bisect_right(switched, each.tokens_at[0]) - 1
         checkpoint = servings[max(0, place)].kind if servings else ""
         for began, ended in zip(each.tokens_at, each.tokens_at[1:], strict=False):
-            kinds = [kind for kind, span in spans.items() if span.touch(began, ended)]
-            for kind in [] if KILL in kinds else (kinds or [QUIET]):
+            kinds = {kind for kind, span in spans.items() if span.touch(began, ended)}
+            for kind in set() if KILL in kinds else (kinds - {POLICY} or kinds or {QUIET}):
                 found[checkpoint, kind].append(ended - began)
     return found
 
