@@ -101,10 +101,11 @@ def forecast(
     """`held` is the ledger as it stands; `present` and `wanted` are by model, in the order of a document.
     `together`: nothing switches and nothing is removed before all are ready."""
     plays = [_played(held, present, wanted, replace(order, together=together)) for order in _ORDERS]
-    likely = plays[0]
+    hasty = [_played(held, present, wanted, replace(o, together=together, overtakes=True)) for o in _ORDERS]
+    likely, possible = plays[0], [*plays, *(play for play in hasty if not play.misfits)]
     devices = sorted({each.device for each in (*held.values(), *(t.holding for t in wanted.values()))})
     return Forecast(
-        devices=tuple(_highest([play.device(each, held) for play in plays]) for each in devices),
+        devices=tuple(_highest([play.device(each, held) for play in possible]) for each in devices),
         starts=likely.starts,
         after={name: likely.held[model.serving] for name, model in likely.models.items() if model.serving},
         shrinks=likely.shrinks,
@@ -115,11 +116,13 @@ def forecast(
 @dataclass(frozen=True, slots=True)
 class _Order:
     """Which loads come last: those that wait for their own old generation to end, those of new models. `together`:
-    all are followed by their switches, and those by all that leaves."""
+    all are followed by their switches, and those by all that leaves. `overtakes`: a load that fits goes before one
+    that waits for room."""
 
     replaced_last: bool
     new_last: bool
     together: bool = False
+    overtakes: bool = False
 
 
 _ORDERS = tuple(_Order(replaced_last, new_last) for replaced_last in (True, False) for new_last in (True, False))
@@ -198,23 +201,27 @@ class _Course:
             self._prepare_live(to_load)
         else:
             self._update_and_withdraw(to_load)
-        self._load_all(loads, coming, begun, together=order.together)
+        self._load_all(loads, coming, begun, order)
         if order.together:
             self._update_and_withdraw(to_load)
         self._leaving += self._parked
         while self._leaving:
             self._reclaim(0)
 
-    def _load_all(self, loads: list[str], coming: list[str], begun: list[str], *, together: bool) -> None:
+    def _load_all(self, loads: list[str], coming: list[str], begun: list[str], order: _Order) -> None:
         """One after the other, each followed by its switch, or all followed by all switches."""
         newcomers = {name: str(self.models[name].was.loading) if name in coming else _newcomer(name) for name in loads}
-        for name in loads:
+        left = list(loads)
+        while left:
+            at_once = [name for name in left if name in (*begun, *coming) or self._may_begin(name)]
+            name = at_once[0] if order.overtakes and at_once else left[0]
+            left.remove(name)
             if name not in (*begun, *coming):
                 self._make_room(name)
                 self._begin(name)
-            if not together:
+            if not order.together:
                 self._follow(name, newcomers[name])
-        for name in loads if together else ():
+        for name in loads if order.together else ():
             self._follow(name, newcomers[name])
 
     def _loads(self, to_load: list[str], coming: list[str], order: _Order) -> list[str]:

@@ -218,3 +218,19 @@ async def test_a_plan_that_breaks_off_lets_go_of_what_it_bound(serving, monkeypa
     with pytest.raises(RuntimeError):
         await there.reconciler.plan(Given(content(document(there.model("a"))), ""))
     assert there.sockets.bound is None
+
+
+def test_a_small_model_that_overtakes_a_large_one_is_counted():
+    """Beside the old and the new `a` there is room for `c` and not for `b`, whose turn it would be."""
+    sizes = {f"/m/{size}.gguf": {"weights": size, "working": "1MiB"} for size in ("4GiB", "3GiB", "2GiB", "1GiB")}
+    there = Imagined(memory="8GiB", reserve=0, foreign=0, checkpoints=sizes)
+
+    def document_of(**models):
+        entry = "  - {{name: {}, model: /m/{}.gguf, kv_cache_bytes: 260MiB}}\n"
+        entries = [entry.format(name, file) for name, file in models.items()]
+        return "apiVersion: halogen.dev/v1alpha1\nmodels:\n" + "".join(entries)
+
+    plan = there.plan(document_of(a="4GiB"), document_of(a="1GiB", b="3GiB", c="2GiB"))
+    (device,) = plan["devices"]
+    assert plan["outcome"] == "changes"
+    assert device["peak"]["weights_bytes"] == 7 << 30
