@@ -137,3 +137,37 @@ async def test_rolling_may_be_asked_for_and_is_overlap_where_one_replica_serves(
         assert planned["models"][0]["strategy"] == strategy, planned["models"]
         if strategy is None:
             assert (await reached(new.edit(new.text))).outcome == "applied"
+
+
+async def test_a_new_replica_that_dies_on_the_way_walks_all_back(tight):
+    before = tight.dump()
+    loads = tight.stage.hold("load", role="engine", model="b")
+    receipt = tight.edit(_text(tight, "b"))
+    (await loads.reached()).say()
+    last = await loads.reached(2)
+    os.kill(tight.router.route("a").beside.replicas[0].pids["engine"], signal.SIGKILL)
+    await until(lambda: not _serve(tight), "nobody serves")
+    asked = tight.asks("a")
+    await until(lambda: tight.router.waiting("a") == 1, "a request waits")
+    last.say()
+    assert failure_of(await asked) is None
+    await reached(receipt)
+    assert receipt.outcome == "failed"
+    await tight.comes_back_to(before, "children")
+
+
+async def test_an_old_replica_that_dies_on_the_way_is_followed_by_the_new_one(tight):
+    loads = tight.stage.hold("load", role="engine", model="b")
+    receipt = tight.edit(_text(tight, "b"))
+    first = await loads.reached()
+    (left,) = tight.unit("a").serving.replicas
+    os.kill(left.pids["engine"], signal.SIGKILL)
+    await until(lambda: not _serve(tight), "nobody serves")
+    first.say()
+    await until(lambda: _serve(tight) == {"cpu:0": 2}, "the new one serves")
+    assert failure_of(await tight.ask("a")) is None
+    loads.release()
+    await reached(receipt)
+    assert receipt.outcome == "applied"
+    assert set(tight.house.ledger.view()) == {"a#2", "a#2/1"}
+    await until(lambda: len(tight.children()) == 4, "nothing is left of the old ones")
