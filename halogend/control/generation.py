@@ -225,12 +225,15 @@ class Generation:
         return Replica(spec, self.number, index, self._host, company)
 
     def join(self, newcomer: Replica, instead_of: Replica | None = None) -> None:
-        """It takes requests from now on, in the place of one that died or in one of its own."""
+        """It takes requests from now on, in the place of one that died or in one of its own. Where it has died
+        since it was ready, that is heard of now."""
         if instead_of is None:
             self.replicas.append(newcomer)
         else:
             self.replicas[self.replicas.index(instead_of)] = newcomer
             self._outlive(instead_of)
+        if newcomer.died.is_set():
+            self._bury(newcomer)
 
     def drop(self, replica: Replica) -> None:
         """It takes no further request; `let_go` when it was stopped."""

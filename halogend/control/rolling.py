@@ -104,12 +104,12 @@ class _Course:
     async def _start_again(self, was: Replica) -> None:
         """In its place. One that does not come is as dead as if it had died there: it is tried again, or the
         generation is dead with it."""
+        again = self.old.make(was.present_spec, instead_of=was)
         active = self.unit.active
         part = None if active is None else active.part_on(was.spec.device) or active
-        again = self.old.make(was.present_spec, instead_of=was)
-        if part is not None:
+        if part is not None:  # with what it was measured to take before
             kv_bytes = again.engine_limits.pool_bytes
-            self.house.enter(again, replace(part.holding, kv_bytes=kv_bytes))
+            self.house.enter(again, replace(part.over(was.surplus_bytes).holding, kv_bytes=kv_bytes))
         try:
             await check_unchanged(again.spec)
             await again.start()
@@ -118,5 +118,8 @@ class _Course:
             self.old.join(again)
             again.lose(str(error))
             return
+        await again.measure()
+        if part is not None:
+            self.house.learn([again], [part])
         self.old.join(again)
         self.house.cores.join(again)

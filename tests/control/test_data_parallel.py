@@ -200,6 +200,21 @@ async def test_a_replica_that_cannot_be_added_changes_nothing(replicated):
     await _all_serve(world, 1)
 
 
+async def test_a_replica_that_dies_before_its_change_is_taken_is_mended_after_it(replicated):
+    world = await replicated(**ONE)
+    prepare = world.stage.hold("prepare", role="engine", times=1)
+    receipt = world.edit(document(world.model("a", **BOTH, max_batch=7), devices=PARTS))
+    call = await prepare.reached()
+    (newcomer,) = [each for each in world.stage.at("ready", "engine") if each.pid != call.pid]
+    os.kill(newcomer.pid, signal.SIGKILL)
+    await until(lambda: newcomer.pid not in world.children(), "it is dead")
+    prepare.release()
+    await reached(receipt)
+    assert receipt.outcome == "applied"
+    await _all_serve(world)
+    assert [each.engine_limits.max_batch for each in world.unit("a").serving.replicas] == [7, 7]
+
+
 async def test_a_change_that_the_stayers_refuse_ends_the_replica_that_was_loaded_for_it(replicated):
     world = await replicated(**ONE)
     before = world.dump()
