@@ -27,7 +27,7 @@ def main() -> int:
             seconds=seconds,
             generations=_count(args.generations, FULL_GENERATIONS * seconds / FULL_S),
             swaps=_count(args.swaps, FULL_SWAPS * seconds / FULL_S),
-            real=tuple(args.models or ()),
+            real=tuple(args.models),
             seed=args.seed,
             say=lambda text: print(text, file=sys.stderr, flush=True),
         )
@@ -66,7 +66,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--strict", action="store_true", help="timing is judged too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there too")
     parser.add_argument("--log", type=Path, metavar="FILE", help="keep the daemon's log there")
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.models = [path.absolute() for path in args.models or ()]
+    if absent := [str(path) for path in args.models if not path.is_file()]:
+        parser.error(f"there is no {' and no '.join(absent)}")
+    return args
 
 
 def _text(lines: list[Line], evidence: Evidence, *, is_failed: bool) -> list[str]:
