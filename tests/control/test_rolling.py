@@ -75,8 +75,7 @@ async def test_a_request_with_a_token_ends_where_it_began(tight):
     assert (await reached(receipt)).outcome == "applied"
 
 
-@pytest.mark.parametrize("step", [1, 2])
-@pytest.mark.parametrize("how", ["refuses", "is killed"])
+@pytest.mark.parametrize(("step", "how"), [(1, "refuses"), (2, "is killed")])
 async def test_a_failure_at_either_device_walks_all_back(tight, step, how):
     before = tight.dump()
     loads = tight.stage.hold("load", role="engine", model="b")
