@@ -25,13 +25,16 @@ from halogend.control.target import Target
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """`changes` are JSON-ready: field, old, new, class. `takes_back`: an old generation that drains serves again."""
+    """`changes` are JSON-ready: field, old, new, class. `takes_back`: an old generation that drains serves again.
+    An update `gains` so many replicas, and `loses` so many."""
 
     model: str
     action: ModelAction
     changes: tuple[dict[str, Any], ...]
     target: Target | None
     takes_back: bool = False
+    gains: int = 0
+    loses: int = 0
 
     @property
     def load(self) -> LoadPlan | None:
@@ -117,7 +120,13 @@ def _model_plan(old: Target | None, new: Target) -> ModelPlan:
         return ModelPlan(new.name, ModelAction.REPLACE, tuple(changes), new)
     changes += _sizes(old, new)
     action = ModelAction.UPDATE if changes else ModelAction.KEEP
-    return ModelPlan(new.name, action, tuple(changes), new)
+    gains, loses = _unmatched(new, old), _unmatched(old, new)
+    return ModelPlan(new.name, action, tuple(changes), new, gains=gains, loses=loses)
+
+
+def _unmatched(these: Target, others: Target) -> int:
+    """How many replicas of `these` are on no device of the others."""
+    return sum(others.part_on(part.device) is None for part in these.parts)
 
 
 def _stretching(old: Target, new: Target) -> dict[str, Any]:

@@ -253,11 +253,18 @@ async def test_the_plan_has_the_bytes_of_each_device(world):
     assert after == {"cpu:0": held["a#1"].total_bytes, "cpu:1": held["a#1/1"].total_bytes}
     assert planned["models"][0]["after"]["total_bytes"] == sum(after.values())
     replaced = {**BOTH, "reload": {"strategy": "replace"}, "precision": "int8"}
-    for wanted, action in ((ONE, "update"), ({**BOTH, "precision": "fp32"}, "replace"), (replaced, "replace")):
+    for wanted, action in (
+        (ONE, "update"),
+        (BOTH, "update"),
+        ({**BOTH, "precision": "fp32"}, "replace"),
+        (replaced, "replace"),
+    ):
         new.text = document(new.model("a", **wanted), devices=PARTS)
         planned = await new.steering.plan()
         assert planned["models"][0]["action"] == action
-        assert (await reached(new.edit(new.text))).outcome == "applied"
+        receipt = await reached(new.edit(new.text))
+        assert receipt.outcome == "applied"
+        assert [step.name for step in receipt.models["a"].steps] == planned["models"][0]["steps"]
         held = list(new.house.ledger.held().values())
         if wanted is replaced:
             assert {each["peak"]["total_bytes"] - each["now"]["total_bytes"] for each in planned["devices"]} == {0}
