@@ -69,13 +69,17 @@ def test_a_plan_holds_what_the_receipt_then_says_was_held_and_changes_nothing(pa
         steps = {step["name"]: step for step in done["models"][0]["steps"]}
         (device,) = plan["devices"]
         assert steps["load"]["expected_bytes"] == model["at_start"]["total_bytes"]
-        assert steps["reclaim"]["expected_bytes"] == device["now"]["total_bytes"]
+        expected, returned = steps["reclaim"]["expected_bytes"], steps["reclaim"]["returned_bytes"]
+        assert 0 < expected <= device["now"]["total_bytes"], "the whole pool was granted, a part of it touched"
+        assert abs(expected - returned) <= max(0.02 * expected, 16 << 20)
         assert device["peak"]["total_bytes"] == device["now"]["total_bytes"] + model["at_start"]["total_bytes"]
         assert done["models"][0]["load"] == model["load"]
         memory = daemon.status()["memory"]
-        assert {key: memory["chat#2"][key] for key in ("weights", "working", "kv")} == {
-            key: model["after"][f"{key}_bytes"] for key in ("weights", "working", "kv")
+        assert {key: memory["chat#2"][key] for key in ("weights", "kv")} == {
+            key: model["after"][f"{key}_bytes"] for key in ("weights", "kv")
         }
+        measured = memory["chat#2"]["working"]
+        assert abs(measured / model["after"]["working_bytes"] - 1) < 0.15, "as estimated, by and large"
         assert daemon.command("plan", str(wanted))[0] == 0
         assert daemon.command("plan")[1]["outcome"] == "unchanged"
         assert daemon.stop() == 0
