@@ -46,16 +46,21 @@ async def converge(unit: Unit, change: Change, house: House) -> None:
         return
     except (StartError, UpdateError) as error:
         _log.error("change_failed", model=unit.name, error=str(error))
-        change.failed(str(error))
-        if change.barrier is None:
-            await restore(unit, before, house, str(error))
-        else:
-            change.barrier.fail(f"{unit.name}: {error}")
-            await _without_it(unit, change, before, house)
+        await give_up(unit, change, before, house, str(error))
         change.closed()
         return
     unit.reclaim(_reclaim_and_close(unit, old, house, change))
     change.served()
+
+
+async def give_up(unit: Unit, change: Change, before: Target | None, house: House, reason: str) -> None:
+    """The change is not made, and the models that were to change with it do not either."""
+    change.failed(reason)
+    if change.barrier is None:
+        await restore(unit, before, house, reason)
+    else:
+        change.barrier.fail(f"{unit.name}: {reason}")
+        await _without_it(unit, change, before, house)
 
 
 async def _make_ready(unit: Unit, change: Change, house: House) -> Turn:

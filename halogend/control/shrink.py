@@ -43,12 +43,13 @@ def may_shrink(unit: Unit, target: Target, house: House) -> bool:
 async def shrink(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> None:
     """Returns when there is room for `target`. Raises StartError where that cannot be, or not in time, and
     UpdateError where the engine refuses."""
+    over = asyncio.Event()
     async with house.step(record, "shrink") as step:
         step.detail.update(limit_s=SHRINK_LIMIT_S)
         try:
             async with asyncio.timeout(SHRINK_LIMIT_S):
                 while not house.fits(target, room_of(unit)):
-                    sizes = await _give(unit, target, house)
+                    sizes = await _give(unit, target, house, over)
                     if sizes is not None:
                         step.detail.update(from_bytes=step.detail.get("from_bytes", sizes[0]), to_bytes=sizes[1])
                     if not house.fits(target, room_of(unit)):
@@ -56,6 +57,8 @@ async def shrink(unit: Unit, target: Target, house: House, record: ModelRecord |
         except TimeoutError as error:
             held = f"requests of the old one hold more of its pool than it may keep, {SHRINK_LIMIT_S:g} s long"
             raise _does_not_fit(target, held) from error
+        finally:
+            over.set()
 
 
 def room_of(unit: Unit) -> str:
@@ -81,8 +84,9 @@ async def grow_again(unit: Unit, house: House, record: ModelRecord | None) -> No
             _log.warning("pool_not_grown", model=unit.name, error=str(error))
 
 
-async def _give(unit: Unit, target: Target, house: House) -> tuple[int, int] | None:
-    """The pool's bytes before and after; None where requests hold too much of it now, or it is under way."""
+async def _give(unit: Unit, target: Target, house: House, over: asyncio.Event) -> tuple[int, int] | None:
+    """The pool's bytes before and after; None where requests hold too much of it now, or it is under way. What is
+    confirmed when it is `over` is kept for nobody: no newcomer waits for it."""
     serving, active = unit.alive(), unit.active
     if serving is None or active is None:
         raise _does_not_fit(target, "the old one died while it gave memory back")
@@ -96,7 +100,7 @@ async def _give(unit: Unit, target: Target, house: House) -> tuple[int, int] | N
         return None
     adjustment = await prepare(serving, active, active, house, most_kv_bytes=kv_bytes)
     room = Holding(target.device, weights_bytes=0, working_bytes=0, kv_bytes=old_bytes - kv_bytes)
-    adjustment.commit(lambda: house.ledger.enter(room_of(unit), room))
+    adjustment.commit(lambda: None if over.is_set() else house.ledger.enter(room_of(unit), room))
     _log.info("pool_shrunk", model=unit.name, generation=serving.number, pool_bytes=kv_bytes)
     return old_bytes, kv_bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from halogend.config.codes import Code
-from halogend.control.converge import converge, grow, roll_back
+from halogend.control.converge import converge, give_up, grow, restore, roll_back
 from halogend.control.house import House
 from halogend.control.recover import recover
 from halogend.control.unit import Change, Unit
@@ -32,18 +32,24 @@ async def tend(unit: Unit, house: House) -> None:
                 await grow(unit, house)
         except Exception as error:  # noqa: BLE001  the task must live: the next change may mend it
             _log.exception("converge_failed", model=unit.name)
-            _give_up(unit, change, house, f"{Code.INTERNAL}: {error!r}")
+            await _after_fault(unit, change, house, f"{Code.INTERNAL}: {error!r}")
         finally:
             unit.end()
     del house.units[unit.name]
 
 
-def _give_up(unit: Unit, change: Change | None, house: House, reason: str) -> None:
-    """After a fault of our own: nobody waits for what will not come."""
-    if unit.alive() is None:
+async def _after_fault(unit: Unit, change: Change | None, house: House, reason: str) -> None:
+    """A fault of our own: what served before is brought back, or nobody waits for what will not come."""
+    try:
+        if change is not None:
+            await give_up(unit, change, unit.active, house, reason)
+        elif unit.alive() is None and house.router.route(unit.name) is not None:
+            await restore(unit, unit.active, house, reason)
+    except Exception:  # noqa: BLE001  the second fault: nothing is tried any more
+        _log.exception("restore_failed", model=unit.name)
         unit.trouble = reason
         if house.router.route(unit.name) is not None:
             house.router.give_up(unit.name, reason)
-    if change is not None:
-        change.failed(reason)
-        change.closed()
+    finally:
+        if change is not None:
+            change.closed()

@@ -129,13 +129,13 @@ async def _adjusted(
 async def take_back(unit: Unit, target: Target, house: House, record: ModelRecord | None, retired: Retired) -> TakeBack:
     """Without a load: the generation is there. Raises UpdateError; then it drains on."""
     retired.take()
-    async with house.step(record, "take_back") as step:
-        step.detail.update(generation=retired.generation.number)
-        try:
+    try:
+        async with house.step(record, "take_back") as step:
+            step.detail.update(generation=retired.generation.number)
             adjustment = await _adjusted(unit, retired.generation, retired.target, target, house, record)
-        except BaseException:
-            retired.put_back()
-            raise
+    except BaseException:
+        retired.put_back()
+        raise
     return TakeBack(unit, target, house, record, retired, adjustment)
 
 
