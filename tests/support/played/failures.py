@@ -1,0 +1,227 @@
+"""What can go wrong at each step of a change: the ways in which a test makes it fail.
+
+`FAILURES` has every step there is in the code, and what may happen at it, whichever model changes in whatever way.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from support.played.moments import Moments
+from support.played.stage import Rule
+from support.played.world import World
+
+from halogend.config.problems import Problem
+from halogend.control.receipts import Receipt
+from halogend.control.worker import Worker
+
+REFUSED = {"code": "HRT-1016", "message": "no memory"}
+
+
+@dataclass
+class Run:
+    """One change and what is done to it. `old` and `new` are the files of the generations it is about, `before` the
+    document it leads away from. `gives_up`: nothing can be as it was; `then` what must happen for it to be."""
+
+    world: World
+    old: str
+    new: str
+    moments: Moments
+    before: str
+    rules: list[Rule] = field(default_factory=list)
+    newer: list[Receipt] = field(default_factory=list)
+    gives_up: bool = False
+    ends_probation: bool = True
+    then: Callable[[], None] = lambda: None
+    undo: list[Callable[[], None]] = field(default_factory=list)
+    patch: pytest.MonkeyPatch = field(default_factory=pytest.MonkeyPatch)
+
+    def order(self, point: str, do: str, role: str, model: str, **more: Any) -> None:
+        where = {"role": role, "model": model, **more.pop("where", {})}
+        self.rules.append(self.world.stage.order(point, do, times=1, where=where, **more))
+
+    def hold(self, point: str, role: str, model: str) -> None:
+        self.rules.append(self.world.stage.hold(point, times=1, role=role, model=model))
+
+    def kill(self, file: str, role: str) -> None:
+        """One process of the replica of this file that is on its way out, else of the one that came last."""
+        generations = [each for unit in self.world.house.units.values() for each in unit.generations]
+        leaving = [replica.pids[role] for each in generations for replica in each.leaving]
+        os.kill([*leaving, self.world.stage.at("load", role, file)[-1].pid][0], signal.SIGKILL)
+
+    def revert(self) -> None:
+        self.newer.append(self.world.edit(self.before))
+
+    def end(self) -> None:
+        """Nothing is in the way any more."""
+        self.patch.undo()
+        for each in self.undo:
+            each()
+        for rule in self.rules:
+            rule.release()
+
+
+Manner = Callable[[Run], None]
+
+
+def refused(point: str, role: str, *, by: str, **where: Any) -> Manner:
+    def inject(run: Run) -> None:
+        run.order(point, "fail", role, getattr(run, by), **REFUSED, where=where)
+
+    return inject
+
+
+def dies(point: str, role: str, *, by: str, **where: Any) -> Manner:
+    def inject(run: Run) -> None:
+        run.order(point, "die", role, getattr(run, by), signal=signal.SIGKILL, where=where)
+
+    return inject
+
+
+def silent(point: str, role: str, *, by: str) -> Manner:
+    return lambda run: run.hold(point, role, getattr(run, by))
+
+
+def killed(step: str, phase: str, role: str, *, of: str) -> Manner:
+    return lambda run: run.moments.on(step, phase, lambda: run.kill(getattr(run, of), role))
+
+
+def newer(step: str, phase: str = "began") -> Manner:
+    return lambda run: run.moments.on(step, phase, run.revert)
+
+
+def our_own(step: str) -> Manner:
+    """A fault of ours, as a step begins."""
+
+    def fails() -> None:
+        raise RuntimeError("a fault of our own")
+
+    return lambda run: run.moments.on(step, "began", fails)
+
+
+def no_program(run: Run) -> None:
+    """Once: what is started again afterwards comes up."""
+    left = ["/nowhere/python"]
+    start = Worker.start
+
+    async def started(*args: Any) -> Worker:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "executable", left.pop() if left else sys.executable)
+            return await start(*args)
+
+    run.moments.on("load", "began", lambda: run.patch.setattr(Worker, "start", started))
+
+
+def does_not_come_back(run: Run) -> None:
+    """Neither the new one nor the old one after it."""
+    for file in (run.new, run.old):
+        run.order("load", "fail", "engine", file, **REFUSED)
+    run.gives_up = True
+
+
+def comes_back_late(run: Run) -> None:
+    """The new one fails, and so does the old one when it is started again; then it comes."""
+    run.moments.on("load", "done", lambda: run.order("load", "fail", "engine", run.new, **REFUSED))
+    run.moments.on("roll_back", "began", lambda: run.order("load", "fail", "engine", run.old, **REFUSED))
+
+
+def does_not_grow_again(run: Run) -> None:
+    """The new one fails, and the old one will not have its pool back."""
+    run.order("load", "fail", "engine", run.new, **REFUSED)
+    run.moments.on("grow", "began", lambda: run.order("prepare", "fail", "engine", run.old, **REFUSED))
+    run.then = run.world.house.tell_of_room
+
+
+def other_files(run: Run) -> None:
+    """They are put there after the document was planned with."""
+    path = run.world.folder / f"{run.new}.gguf"
+    then = path.stat()
+    run.moments.on("load", "began", lambda: os.utime(path, ns=(1, 1)))
+    run.undo.append(lambda: os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns)))
+
+
+def on_probation(role: str) -> Manner:
+    """Its new generation dies."""
+
+    def inject(run: Run) -> None:
+        run.ends_probation = False
+        run.moments.on("probation", "began", lambda: run.kill(run.new, role))
+
+    return inject
+
+
+def too_many_errors(run: Run) -> None:
+    run.ends_probation = False
+
+    def end() -> None:
+        number = run.world.unit("a").serving.number
+        for _ in range(2):
+            run.world.router.record_end("a", number, is_error=True)
+
+    run.moments.on("probation", "began", end)
+
+
+def busy(step: str) -> Manner:
+    problem = Problem("HRT-1008", "the port is taken", path="server.port")
+    return lambda run: run.patch.setattr(run.world.sockets, f"refuse_{step}", problem)
+
+
+def prepares(step: str, *, by: str) -> dict[str, Manner]:
+    """Everything that may go wrong while workers of the generation of `by` prepare."""
+    return {
+        "the engine refuses": refused("prepare", "engine", by=by),
+        "the engine never answers": silent("prepare", "engine", by=by),
+        "the engine dies of it": dies("prepare", "engine", by=by),
+        "a newer document": newer(step),
+        "a fault of ours": our_own(step),
+    }
+
+
+FAILURES: dict[str, dict[str, Manner]] = {
+    "validate": {
+        "the port is taken": busy("prepare"),
+        "the port was taken meanwhile": busy("commit"),
+        "a fault of ours": our_own("validate"),
+    },
+    "update": {"a newer document": newer("update"), "a fault of ours": our_own("update")},
+    "take_back": {"a newer document": newer("take_back"), "a fault of ours": our_own("take_back")},
+    "shrink": {
+        **prepares("shrink", by="old"),
+        "it is never confirmed": silent("commit", "engine", by="old"),
+        "the old engine dies": killed("shrink", "began", "engine", of="old"),
+    },
+    "load": {
+        "no program": no_program,
+        "the engine refuses": refused("load", "engine", by="new"),
+        "the engine dies": dies("load", "engine", by="new"),
+        "its text process dies at the first token": dies("submit", "text", by="new"),
+        "other files": other_files,
+        "a newer document": newer("load"),
+        "a newer document at its end": newer("load", "done"),
+        "a fault of ours": our_own("load"),
+    },
+    "grow": {"the old engine refuses": does_not_grow_again},
+    "adopt": {},
+    "roll_back": {"the old one does not come back at once": comes_back_late},
+    "switch": {
+        "the new engine dies before": killed("switch", "began", "engine", of="new"),
+        "the new text process dies after": killed("switch", "done", "text", of="new"),
+        "a newer document": newer("switch", "done"),
+    },
+    "probation": {
+        "the new text process dies": on_probation("text"),
+        "too many errors": too_many_errors,
+        "a newer document": newer("probation"),
+    },
+    "drain": {"the old engine dies": killed("drain", "began", "engine", of="old"), "a newer document": newer("drain")},
+    "reclaim": {
+        "the old text process dies": killed("reclaim", "began", "text", of="old"),
+        "a newer document": newer("reclaim"),
+    },
+}
