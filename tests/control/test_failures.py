@@ -16,6 +16,7 @@ from support.played.failures import (
     busy,
     dies,
     does_not_come_back,
+    our_own,
     prepares,
     refused,
     silent,
@@ -49,6 +50,11 @@ OTHERS = {
     "another's engine refuses": lambda run: run.order("prepare", "fail", "engine", "c", **REFUSED),
     "another does not load": lambda run: run.order("load", "fail", "text", "e", **REFUSED),
     "the port was taken meanwhile": busy("commit"),
+}
+ADOPT = {
+    "the engine refuses": refused("prepare", "engine", by="new"),
+    "the text process dies": dies("prepare", "text", by="new"),
+    "a fault of ours": our_own("adopt"),
 }
 TAKE_BACK = {
     "the engine refuses": refused("prepare", "engine", by="new"),
@@ -189,7 +195,7 @@ def moments(monkeypatch):
 
 def test_every_step_in_the_code_has_its_failures_and_is_walked():
     assert steps_in_code() == FAILURES.keys()
-    assert FAILURES.keys() - {"adopt"} == {step for way in WAYS.values() for step in way.walked}
+    assert FAILURES.keys() == {step for way in WAYS.values() for step in way.walked} | {"adopt"}
 
 
 @pytest.mark.parametrize(
@@ -223,6 +229,27 @@ def share(way: str, step: str) -> dict[str, Manner]:
     first = ways.index(way)
     own = dealt[first :: len(ways)] or ([dealt[first % len(dealt)]] if step in BEFORE_SWITCH else [])
     return {**dict(own), **WAYS[way].more.get(step, {})}
+
+
+@pytest.mark.parametrize("manner", ADOPT)
+async def test_l3_what_waits_at_a_barrier_and_cannot_be_adopted_ends_and_all_is_as_it_was(world, moments, manner):
+    there = await world()
+    together, alone = WAYS["atomic"].before(there), {"reload": {"max_parallel_loads": 4}}
+    await reached(there.edit(together), Milestone.SERVING)
+    before = await at_rest(there)
+    run = Run(there, "a", "b", moments, together)
+    held = there.stage.hold("load", role="engine", model="e")
+    first = there.edit(WAYS["atomic"].after(there))
+    await held.reached()
+    await until(lambda: there.unit("a").loading and "a" in there.reconciler._together._turns, "it waits")
+    ADOPT[manner](run)
+    models = [there.model("a", "b", **LIVE), there.model("c"), there.model("d")]
+    second = await reached(there.edit(document(*models, **alone)))
+    held.release()
+    await reached(first)
+    assert moments.clear() == []
+    assert (first.outcome, second.outcome) == ("superseded", "failed")
+    await becomes(there, before)
 
 
 class Walk:

@@ -207,7 +207,7 @@ FAILURES: dict[str, dict[str, Manner]] = {
         "a fault of ours": our_own("load"),
     },
     "grow": {"the old engine refuses": does_not_grow_again},
-    "adopt": {},
+    "adopt": {},  # has a test of its own: two documents
     "roll_back": {"the old one does not come back at once": comes_back_late},
     "switch": {
         "the new engine dies before": killed("switch", "began", "engine", of="new"),
