@@ -83,7 +83,7 @@ async def test_a_death_on_probation_brings_the_old_one_back_by_one_assignment(se
     assert answer.generation == 1
     await reached(receipt)
     assert receipt.outcome == "rolled_back"
-    assert f"the {role} process" in receipt.models["a"].error
+    assert receipt.models["a"].error.startswith("generation 2 died: the ")
     assert [world.stage.loads(each) for each in "ab"] == [1, 1]
     await world.comes_back_to(before, "units", "metrics", "routes", "served")
     assert world.unit("a").degraded.startswith("RolledBack: generation 2 died")
