@@ -31,10 +31,17 @@ def _own_bytes(root: Path, pid: int) -> int:
 def _family(root: Path, pid: int) -> list[int]:
     """The process first."""
     found = [pid]
-    for thread in (root / f"proc/{pid}/task").glob("*/children"):
-        for child in _read(thread).split():
+    for thread in _threads(root / f"proc/{pid}/task"):
+        for child in _read(thread / "children").split():
             found += _family(root, int(child))
     return found
+
+
+def _threads(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:  # it has ended since
+        return []
 
 
 def _read(path: Path) -> str:
