@@ -16,8 +16,9 @@ from halogend.config.fit import allowance, usable_bytes
 from halogend.config.placement import divided
 from halogend.config.problems import Problem
 from halogend.config.schema import Document
-from halogend.control.forecast import DeviceForecast, Forecast, Use
+from halogend.control.forecast import Forecast
 from halogend.control.ledger import Holding
+from halogend.control.peaks import DeviceForecast, Use
 from halogend.control.plan import ModelPlan, Plan
 from halogend.control.receipts import ModelAction
 from halogend.control.target import Way

@@ -1,119 +1,50 @@
-"""What runs now, as values for a plan: which generations there are, and which requests keep them."""
+"""What there is of a model, as values: what serves, loads and drains, by its names in the ledger.
+
+Pure. `presence` makes them of what runs; plans and forecasts read them and know no process.
+"""
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+from dataclasses import dataclass
 
-from halogend.control.answer import Answer
-from halogend.control.forecast import Present, Returnable
-from halogend.control.generation import Generation
-from halogend.control.house import House
-from halogend.control.plan import Plan
-from halogend.control.plan_report import Drain
-from halogend.control.receipts import ModelAction
-from halogend.control.reclaim import drain_limit_s
-from halogend.control.replica import Replica
 from halogend.control.target import Target
-from halogend.control.unit import Unit
 
 
-def presence(house: House) -> dict[str, Present]:
-    """By model. A generation that died is on its way out."""
-    return {name: _present(unit) for name, unit in house.units.items()}
+@dataclass(frozen=True, slots=True)
+class Returnable:
+    """An old generation by its name in the ledger: what it was when it served, the most its pool can grow to, and
+    how much more working memory it takes than was estimated."""
+
+    name: str
+    target: Target
+    reserve_bytes: int
+    surplus_bytes: int = 0
 
 
-def drains(plan: Plan, house: House) -> dict[str, Drain]:
-    """By model, where the plan ends a generation that serves."""
-    found = {}
-    for each in plan.models:
-        unit = house.units.get(each.model)
-        serving = None if unit is None else unit.alive()
-        if unit is not None and serving is not None and each.action in (ModelAction.REPLACE, ModelAction.REMOVE):
-            limit_s = drain_limit_s(unit, house)
-            stays = _that_stay(serving, each.action)
-            full_s = house.router.request_p99_s(each.model)
-            found[each.model] = Drain(limit_s, len(stays), sum(_may_outlive(age_s, full_s, limit_s) for age_s in stays))
-    return found
+def returning(found: tuple[Returnable, ...], target: Target) -> Returnable | None:
+    """The newest that is what `target` needs: it need not be loaded."""
+    return next((each for each in reversed(found) if each.target.same_generation(target)), None)
 
 
-def _present(unit: Unit) -> Present:
-    """A replica for each device where something serves or loads."""
-    serving = unit.alive()
-    served, loading = _by_device(serving), _loading(unit)
-    devices = list(served | loading) or list(_by_device(unit.retired[-1].generation if unit.retired else None)) or [""]
-    parts = [
-        Present(
-            active=_part(unit.active, device),
-            serving=served[device].name if device in served else None,
-            reserve_bytes=served[device].spec.engine.pool_reserve_bytes if device in served else 0,
-            surplus_bytes=served[device].surplus_bytes if device in served else 0,
-            coming=_part(unit.coming, device) if device in loading else None,
-            loading=loading[device].name if device in loading else None,
-            draining=tuple(each.name for each in _going(unit) if _stands_with(each, devices) == device),
-            returnable=tuple(each for where, each in _returnable(unit) if _stands_with(where, devices) == device),
-            device=device,
-        )
-        for device in devices
-    ]
-    return replace(parts[0], others=tuple(parts[1:]))
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What there is of one model; `serving`, `loading` and `draining` are names in the ledger. `active` is what
+    serves, `coming` what loads, `returnable` those of `draining` that may serve again; `reserve_bytes` the most
+    the serving pool can grow to, `surplus_bytes` how much more working memory it takes than was estimated. All
+    this is of one replica, the first, on `device`; `others` are the same for the further ones."""
 
+    active: Target | None = None
+    serving: str | None = None
+    reserve_bytes: int = 0
+    surplus_bytes: int = 0
+    coming: Target | None = None
+    loading: str | None = None
+    draining: tuple[str, ...] = ()
+    returnable: tuple[Returnable, ...] = ()
+    device: str = ""
+    others: tuple[Present, ...] = ()
 
-def _loading(unit: Unit) -> dict[str, Replica]:
-    """Of a generation that comes, and those that are to join one."""
-    joining = [each for one in (unit.loading, unit.serving) if one is not None for each in one.coming]
-    return _by_device(unit.loading) | {each.spec.device: each for each in joining}
-
-
-def _by_device(generation: Generation | None) -> dict[str, Replica]:
-    return {} if generation is None else {each.spec.device: each for each in generation.replicas}
-
-
-def _going(unit: Unit) -> list[Replica]:
-    """Replicas on their way out: of a dead generation, of old ones, and those that one does without."""
-    alive = unit.alive()
-    dead = [] if unit.serving is None or alive is not None else [unit.serving]
-    leaving = [] if alive is None else alive.leaving
-    return [*(each for old in (*dead, *(one.generation for one in unit.retired)) for each in old.everybody), *leaving]
-
-
-def _returnable(unit: Unit) -> list[tuple[Replica, Returnable]]:
-    return [
-        (each, _may_return(each, old.target))
-        for old in unit.retired
-        if old.may_return
-        for each in old.generation.replicas
-    ]
-
-
-def _may_return(replica: Replica, target: Target) -> Returnable:
-    part = _part_of(target, replica.spec.device)
-    return Returnable(replica.name, part, replica.spec.engine.pool_reserve_bytes, replica.surplus_bytes)
-
-
-def _part_of(target: Target, device: str) -> Target:
-    """Its replica there; the first where the target has none there."""
-    return target.part_on(device) or target
-
-
-def _part(target: Target | None, device: str) -> Target | None:
-    return None if target is None else _part_of(target, device)
-
-
-def _stands_with(replica: Replica, devices: list[str]) -> str:
-    """With what is on its device, else with the first."""
-    return replica.spec.device if replica.spec.device in devices else devices[0]
-
-
-def _that_stay(generation: Generation, action: ModelAction) -> list[float]:
-    """Ages in seconds. A request without a token goes over to the generation that replaces this one."""
-    answers = [each for each in generation.leases if isinstance(each, Answer)]
-    stay = [each for each in answers if each.has_token or action is ModelAction.REMOVE]
-    now = time.monotonic()
-    return [now - each.began for each in stay]
-
-
-def _may_outlive(age_s: float, full_s: float, limit_s: float) -> bool:
-    """`full_s` is what all but one in a hundred took, 0 where that is not known. One that has run longer
-    may run for ever."""
-    return full_s <= age_s or full_s - age_s > limit_s
+    @property
+    def parts(self) -> tuple[Present, ...]:
+        """One for each replica."""
+        return (self, *self.others)

@@ -36,7 +36,7 @@ from halogend.control.machine import Machine
 from halogend.control.plan import ModelPlan, Plan, has_changes
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
 from halogend.control.planning import LOOK_LIMIT_S, Draft, Given, draft
-from halogend.control.present import drains, presence
+from halogend.control.presence import drains, presence
 from halogend.control.push import Push
 from halogend.control.receipts import ModelAction, ModelRecord, Outcome, Receipt, Receipts
 from halogend.control.records import Records

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from halogend.control.forecast import DeviceForecast, Forecast, Present
+from halogend.control.forecast import Forecast
 from halogend.control.ledger import Holding
+from halogend.control.peaks import DeviceForecast
+from halogend.control.present import Present
 from halogend.control.target import Target
 
 _MARK = "\n"  # in no model's name

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 
 from halogend.config.problems import Problem
 from halogend.config.schema import Document
-from halogend.control.forecast import Forecast, Present, forecast, returning
+from halogend.control.forecast import Forecast, forecast
 from halogend.control.ledger import Holding
 from halogend.control.plan import Plan, does_not_fit, make_plan, mib
+from halogend.control.present import Present, returning
 from halogend.control.side_by_side import apart, model_of, together
 from halogend.control.target import Landing, Target, Way
 

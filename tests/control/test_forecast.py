@@ -7,8 +7,9 @@ from support.imagined import Imagined
 from support.played.world import content, document, reached, until
 
 from halogend.config.problems import Problem
-from halogend.control.forecast import Present, forecast
+from halogend.control.forecast import forecast
 from halogend.control.planning import Given
+from halogend.control.present import Present
 from halogend.control.receipts import Milestone
 
 ROOM = 1120 << 20  # four generations of the played models, with little left for pools

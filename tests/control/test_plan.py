@@ -14,9 +14,9 @@ from halogend.config.fields import Apply, leaf_fields
 from halogend.config.parse import parse
 from halogend.config.rules import check
 from halogend.control.facts import gather
-from halogend.control.forecast import Present
 from halogend.control.machine import Machine
 from halogend.control.plan import make_plan
+from halogend.control.present import Present
 from halogend.control.receipts import ModelAction
 from halogend.control.strategy import Now, decide
 from halogend.control.target import make_targets

@@ -3,7 +3,7 @@
 import pytest
 from support.imagined import Imagined
 
-from halogend.control.forecast import Present
+from halogend.control.present import Present
 from halogend.control.strategy import Now, decide
 from halogend.control.target import Landing, Way
 

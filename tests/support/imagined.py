@@ -18,13 +18,14 @@ from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import size_bytes
 from halogend.control.access import Access
 from halogend.control.facts import Gathered, Inputs, Resolved
-from halogend.control.forecast import Forecast, Present, forecast
+from halogend.control.forecast import Forecast, forecast
 from halogend.control.ledger import Holding
 from halogend.control.load_plan import LoadPlan
 from halogend.control.machine import Machine
 from halogend.control.plan import Plan
 from halogend.control.plan_report import Drain, Subject, rejected, report, rooms_of
 from halogend.control.planning import Draft
+from halogend.control.present import Present
 from halogend.control.receipts import ModelAction
 from halogend.control.side_by_side import apart
 from halogend.control.strategy import Now, decide
