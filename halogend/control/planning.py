@@ -18,10 +18,11 @@ from halogend.config.rules import check
 from halogend.config.schema import Document
 from halogend.control.access import Access
 from halogend.control.aside import aside
+from halogend.control.desired import make_targets
 from halogend.control.facts import gather
 from halogend.control.machine import Machine
 from halogend.control.source import Content, Parse
-from halogend.control.target import Target, make_targets
+from halogend.control.target import Target
 
 LOOK_LIMIT_S = 60.0
 """For the files of one document to answer: headers and keys take milliseconds, a slow disk seconds."""

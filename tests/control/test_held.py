@@ -6,11 +6,11 @@ from support.tiny_models import tiny_llama
 
 from halogend.config.facts import DeviceFacts
 from halogend.config.parse import parse
+from halogend.control.desired import make_targets
 from halogend.control.facts import gather
 from halogend.control.held import held_bytes, left_bytes
 from halogend.control.machine import Machine
 from halogend.control.planning import Given
-from halogend.control.target import make_targets
 
 MIB = 1 << 20
 

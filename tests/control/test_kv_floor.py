@@ -12,9 +12,10 @@ from halogend.checkpoint.kv_groups import group_layers
 from halogend.config import schema
 from halogend.config.facts import DeviceFacts
 from halogend.config.parse import parse
+from halogend.control.desired import make_targets
 from halogend.control.facts import gather
 from halogend.control.machine import Machine
-from halogend.control.target import Target, make_targets
+from halogend.control.target import Target
 from halogend.engine.limits import check_limits
 from halogend.sched.layout import KvLayout
 

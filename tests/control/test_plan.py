@@ -13,13 +13,13 @@ from halogend.config.facts import DeviceFacts
 from halogend.config.fields import Apply, leaf_fields
 from halogend.config.parse import parse
 from halogend.config.rules import check
+from halogend.control.desired import make_targets
 from halogend.control.facts import gather
 from halogend.control.machine import Machine
 from halogend.control.plan import make_plan
 from halogend.control.present import Present
 from halogend.control.receipts import ModelAction
 from halogend.control.strategy import Now, decide
-from halogend.control.target import make_targets
 
 GIB = 1 << 30
 EMPTY = schema.Document()

@@ -17,6 +17,7 @@ from halogend.config.rules import check
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import size_bytes
 from halogend.control.access import Access
+from halogend.control.desired import make_targets
 from halogend.control.facts import Gathered, Inputs, Resolved
 from halogend.control.forecast import Forecast, forecast
 from halogend.control.ledger import Holding
@@ -29,7 +30,7 @@ from halogend.control.present import Present
 from halogend.control.receipts import ModelAction
 from halogend.control.side_by_side import apart
 from halogend.control.strategy import Now, decide
-from halogend.control.target import Target, make_targets
+from halogend.control.target import Target
 
 CONTEXT = 4096
 CORES = 4

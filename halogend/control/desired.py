@@ -1,0 +1,101 @@
+"""What a document means for each model: the desired state of every model as values.
+
+Pure: the document and the facts go in, targets come out. Owns how the devices' budgets are divided among
+the models of a document.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from halogend.config.fit import usable_bytes
+from halogend.config.placement import kv_ratios, share_memory, spares
+from halogend.config.schema import Document
+from halogend.control.facts import Gathered, Resolved
+from halogend.control.ledger import Holding
+from halogend.control.machine import Machine
+from halogend.control.model_spec import Pool, replica_spec, route_settings, token_limits
+from halogend.control.target import Landing, Target
+
+
+def make_targets(document: Document, gathered: Gathered) -> dict[str, Target]:
+    """The desired state of every model. Every model's files must have been usable."""
+    ratios = kv_ratios(document, gathered.machine.devices)
+    budgets = {each.id: usable_bytes(document, each) for each in gathered.machine.devices}
+    found = {}
+    for name, resolved in gathered.models.items():
+        own = _fixed_bytes(gathered, name)
+
+        def room(device: str, fixed: int, name: str = name, own: int = own) -> Room:
+            budget = budgets[device]
+            shared = sum(size for other, size in budgets.items() if share_memory(other, device))
+            ratio = ratios.get((name, device), 0.0)
+            return Room(budget, shared, max(0, budget - fixed), max(0, budget - own), ratio)
+
+        elsewhere = tuple(
+            replace(_target(replace(resolved, devices=(device,)), 0, room(device, own), gathered.machine), landing=way)
+            for device, way in _other_devices(document, gathered, resolved)
+        )
+        home, *others = (
+            _target(resolved, index, room(device, _taken_by_peers(gathered, device)), gathered.machine)
+            for index, device in enumerate(resolved.devices)
+        )
+        found[name] = replace(home, elsewhere=elsewhere, others=tuple(others))
+    return found
+
+
+def _other_devices(document: Document, gathered: Gathered, resolved: Resolved) -> list[tuple[str, Landing]]:
+    """Where it may be beside its own, of the same kind: what is kept spare, and where any device will do those
+    that nobody wants."""
+    if resolved.config.exec_mode != "single":
+        return []
+    kept, wanted = spares(document), {device for each in gathered.models.values() for device in each.devices}
+    kind = resolved.devices[0].partition(":")[0]
+    others = [each.id for each in gathered.machine.devices if each.id.partition(":")[0] == kind]
+    is_free = resolved.config.device[0].id == "auto"
+    return [(each, Landing.SPARE) for each in others if each in kept] + [
+        (each, Landing.IDLE) for each in others if is_free and each not in kept | wanted
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes generations may take on a device and of the memory it is part of, the part that is for KV, the
+    most one model's pool could ever have (address space: it costs nothing), and this model's share."""
+
+    budget_bytes: int
+    shared_bytes: int
+    kv_budget_bytes: int
+    reserve_bytes: int
+    kv_ratio: float
+
+
+def _taken_by_peers(gathered: Gathered, device: str) -> int:
+    """Weights and working memory of every model there."""
+    return sum(_fixed_bytes(gathered, name) for name, each in gathered.models.items() if device in each.devices)
+
+
+def _fixed_bytes(gathered: Gathered, name: str) -> int:
+    facts = gathered.facts.models[name]
+    return (facts.weight_bytes or 0) + facts.working_bytes
+
+
+def _target(resolved: Resolved, index: int, room: Room, machine: Machine) -> Target:
+    device, config = resolved.devices[index], resolved.config
+    limits = token_limits(resolved)
+    floor = resolved.kv.pool_bytes(limits.max_model_len)
+    most = resolved.kv.pool_bytes(limits.max_model_len, requests=config.max_batch)
+    wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
+    kv_bytes = max(floor, min(most, wanted))
+    pool = Pool(floor, kv_bytes, max(kv_bytes, room.reserve_bytes))
+    return Target(
+        config=config,
+        inputs=resolved.inputs,
+        spec=replica_spec(resolved, index, limits, pool, machine),
+        settings=route_settings(resolved, limits),
+        holding=Holding(device, resolved.load.held_bytes, resolved.working_bytes, kv_bytes),
+        floor_bytes=floor,
+        budget_bytes=room.budget_bytes,
+        shared_bytes=room.shared_bytes,
+        load=resolved.load,
+    )

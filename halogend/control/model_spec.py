@@ -1,0 +1,114 @@
+"""What the processes and the router of one model are told: the document's entry, its limits and its
+sampling, made concrete by the facts.
+
+Pure. How much memory there is for it is `desired`'s business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halogend.control.facts import Resolved
+from halogend.control.machine import Machine
+from halogend.control.replica import ReplicaSpec
+from halogend.control.router import RouteSettings
+from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
+
+_DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A KV pool's bytes: touched at the start, granted, and reserved as address space."""
+
+    floor_bytes: int
+    kv_bytes: int
+    reserve_bytes: int
+
+
+def replica_spec(resolved: Resolved, index: int, limits: Limits, pool: Pool, machine: Machine) -> ReplicaSpec:
+    """Of the replica on the model's device with this index."""
+    device, config = resolved.devices[index], resolved.config
+    text = TextSpec(path=config.model, load_format=config.load_format, chat_template=resolved.template, limits=limits)
+    return ReplicaSpec(
+        model=config.name,
+        text=text,
+        engine=_engine_spec(resolved, limits, pool, machine.cores_of(device)),
+        progress_timeout_s=config.load.progress_timeout_s,
+        warmup_prompt=config.warmup.prompt,
+        cores=machine.pins(device),
+        device=device,
+        weight=config.device[index].weight,
+    )
+
+
+def token_limits(resolved: Resolved) -> Limits:
+    """The document's where it states them, within what the checkpoint allows."""
+    config = resolved.config
+    longest = config.request_tokens(resolved.geometry.context_length)
+    return Limits(
+        max_prompt_len=min(config.max_prompt_len or longest, longest),
+        max_decode_len=min(config.max_decode_len or longest, longest),
+        max_model_len=longest,
+    )
+
+
+def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, cores: int) -> EngineSpec:
+    config = resolved.config
+    return EngineSpec(
+        path=config.model,
+        load_format=config.load_format,
+        precision=resolved.load.precision,
+        compute_dtype=resolved.compute_dtype,
+        stretched=resolved.geometry.is_stretched(limits.max_model_len),
+        kv_cache_dtype=resolved.kv_dtype,
+        flash_attention=config.kernels.flash_attention,
+        backend="cpu" if config.kernels.backend == "auto" else config.kernels.backend,
+        max_model_len=resolved.geometry.context_length,
+        pool_reserve_bytes=pool.reserve_bytes,
+        pool_floor_bytes=pool.floor_bytes,
+        threads=cores,
+        load_threads=0 if config.load_thread_num == "auto" else config.load_thread_num,
+        limits=EngineLimits(
+            max_model_len=limits.max_model_len,
+            max_batch=config.max_batch,
+            max_queue=config.max_queue,
+            queue_timeout_s=config.queue_timeout_ms / 1000,
+            request_timeout_s=config.request_timeout_ms / 1000,
+            prefill_chunk_tokens=0 if config.prefill_chunk == "auto" else config.prefill_chunk,
+            pool_bytes=pool.kv_bytes,
+        ),
+    )
+
+
+def route_settings(resolved: Resolved, limits: Limits) -> RouteSettings:
+    """What the router needs of the entry."""
+    config = resolved.config
+    return RouteSettings(
+        aliases=config.names[1:],
+        weight=config.weight,
+        sampling=_sampling(resolved),
+        limits=limits,
+        max_queue=config.max_queue,
+        queue_timeout_s=config.queue_timeout_ms / 1000,
+    )
+
+
+def _sampling(resolved: Resolved) -> Sampling:
+    """The document's value, else the checkpoint's own, else ours."""
+    asked, own = resolved.config.sampling, resolved.sampling
+
+    def pick(name: str, neutral: float) -> float:
+        stated = getattr(asked, name)
+        return float(own.get(name, neutral) if stated is None else stated)
+
+    return Sampling(
+        temperature=pick("temperature", _DEFAULT_TEMPERATURE),
+        top_p=pick("top_p", _DEFAULT_TOP_P),
+        top_k=int(pick("top_k", 0)),
+        min_p=pick("min_p", 0.0),
+        repetition_penalty=pick("repetition_penalty", 1.0),
+        presence_penalty=pick("presence_penalty", 0.0),
+        frequency_penalty=pick("frequency_penalty", 0.0),
+        seed=0,
+    )
