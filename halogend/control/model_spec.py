@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from halogend.control.facts import Resolved
 from halogend.control.machine import Machine
 from halogend.control.replica import ReplicaSpec
-from halogend.control.router import RouteSettings
+from halogend.control.route import RouteSettings
 from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
 
 _DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85

@@ -6,79 +6,18 @@ Owns the routes and the leases. Must never start, stop or judge a generation: co
 from __future__ import annotations
 
 import asyncio
-import math
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from halogend.control.answer import Answer
 from halogend.control.client import Order
 from halogend.control.generation import Generation
 from halogend.control.replica import Lease, Replica
 from halogend.control.requests import InferenceRequest, RequestError, SamplingChoice, ServedModel
-from halogend.wire.messages import Limits, Sampling
-
-_KEPT_DURATIONS = 1000
-HEALTHY_SILENCE_S = 4.0  # workers speak once a second
-
-
-class Ended(Protocol):
-    def __call__(self, generation: int, *, is_error: bool) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RouteSettings:
-    """What the router needs of a model's document entry, concrete. Replaced whole when live
-    fields change. `sampling` is used where a request is silent."""
-
-    aliases: tuple[str, ...]
-    weight: float
-    sampling: Sampling
-    limits: Limits
-    max_queue: int
-    queue_timeout_s: float
-
-
-@dataclass
-class Route:
-    """One model. Single writer: the router. `beside` takes requests too while replicas roll from
-    `serving` to it. `ended`: see `watch`. `gone` says why waiting would be in vain."""
-
-    name: str
-    settings: RouteSettings
-    serving: Generation | None = None
-    beside: Generation | None = None
-    since: float = 0.0
-    gone: str | None = None
-    kept_aliases: tuple[str, ...] = ()
-    waiting: int = 0
-    credit: float = 0.0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: Ended | None = None
-    durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_DURATIONS))
-
-    def names(self) -> tuple[str, ...]:
-        return (self.name, *self.settings.aliases, *self.kept_aliases)
-
-    def alive(self) -> Generation | None:
-        """What can take a request now: a dead generation serves nobody, whoever has heard of it."""
-        return next((each for each in (self.serving, self.beside) if each is not None and each.is_alive), None)
-
-    def roomiest(self, besides: Replica | None = None) -> Replica | None:
-        """The replica that a request goes to."""
-        there = [each.roomiest(besides) for each in (self.serving, self.beside) if each is not None]
-        return min((each for each in there if each is not None), key=lambda each: each.crowding, default=None)
-
-    def for_lease(self, answer: Answer) -> Replica | None:
-        """The one with the most room; never the one that has just failed this request."""
-        return self.roomiest(besides=answer.failed_on)
-
-    def wake(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
+from halogend.control.route import Ended, Route, RouteSettings
+from halogend.wire.messages import Sampling
 
 
 class Router:
@@ -260,13 +199,10 @@ class Router:
 
     def request_p99_s(self, name: str) -> float:
         route = self._routes.get(name)
-        if route is None or not route.durations:
-            return 0.0
-        ordered = sorted(route.durations)
-        return ordered[min(len(ordered) - 1, math.ceil(0.99 * len(ordered)) - 1)]
+        return 0.0 if route is None else route.request_p99_s()
 
     def served(self) -> tuple[ServedModel, ...]:
-        return tuple(_line(route) for route in self._routes.values())
+        return tuple(route.line() for route in self._routes.values())
 
     def ready(self, model: str | None) -> bool:
         """Is this model serving; with None, are as many as `server.ready` asks for."""
@@ -279,44 +215,12 @@ class Router:
     def health(self) -> dict[str, Any]:
         """Every engine's progress, from what its workers last said."""
         now = time.monotonic()
-        models = {route.name: _health(route, now) for route in self._routes.values()}
+        models = {route.name: route.health(now) for route in self._routes.values()}
         return {"healthy": bool(models) and all(each["healthy"] for each in models.values()), "models": models}
 
     def waiting(self, name: str) -> int:
         route = self._routes.get(name)
         return 0 if route is None else route.waiting
-
-
-def _line(route: Route) -> ServedModel:
-    serving, limits = route.alive(), route.settings.limits
-    return ServedModel(
-        name=route.name,
-        aliases=route.names()[1:],
-        generation=0 if serving is None else serving.number,
-        state=_state(route),
-        created=int(route.since),
-        has_chat_template=serving is not None and serving.has_chat_template,
-        max_model_len=limits.max_model_len,
-        max_prompt_len=limits.max_prompt_len,
-        max_decode_len=limits.max_decode_len,
-    )
-
-
-def _state(route: Route) -> str:
-    if route.alive() is not None:
-        return "serving"
-    return "failed" if route.gone else "waiting"
-
-
-def _health(route: Route, now: float) -> dict[str, Any]:
-    pulses = {} if route.serving is None else route.serving.pulses()
-    workers = {
-        role: {"stage": pulse.stage, "busy": pulse.busy, "silent_s": round(pulse.silent_s(now), 1)}
-        for role, pulse in pulses.items()
-    }
-    silent = any(pulse.silent_s(now) > HEALTHY_SILENCE_S for pulse in pulses.values())
-    healthy = route.alive() is not None and not silent
-    return {"healthy": healthy, "state": _state(route), "workers": workers}
 
 
 def _resolve(choice: SamplingChoice, default: Sampling, seed: int) -> Sampling:

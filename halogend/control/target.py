@@ -20,7 +20,7 @@ from halogend.control.facts import Inputs
 from halogend.control.ledger import Holding, together
 from halogend.control.load_plan import LoadPlan
 from halogend.control.replica import ReplicaSpec
-from halogend.control.router import RouteSettings
+from halogend.control.route import RouteSettings
 from halogend.wire.messages import EngineLimits
 
 

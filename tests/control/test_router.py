@@ -6,7 +6,8 @@ import pytest
 from support.fake_text import LIMITS, FakeText
 
 from halogend.control.requests import InferenceRequest, RequestError, SamplingChoice
-from halogend.control.router import Router, RouteSettings
+from halogend.control.route import RouteSettings
+from halogend.control.router import Router
 from halogend.wire.messages import Accepted, Delta, Failure, Finished, Sampling, TextPrompt, Usage
 
 DEFAULTS = Sampling(
