@@ -38,7 +38,7 @@ class Adjustment:
             settling()
             self.house.settle(replica, self.claim)
 
-        self.generation.commit(self.text, self.engines, settled)
+        self.generation.live.commit(self.text, self.engines, settled)
         for replica, weight in self.weights.items():
             replica.weight = weight
         for newcomer in self.newcomers:
@@ -48,7 +48,7 @@ class Adjustment:
 
     async def discard(self) -> None:
         """The inverse of `prepare`."""
-        self.generation.discard(self.text, self.engines)
+        self.generation.live.discard(self.text, self.engines)
         _drop(self.weights, self.claim, self.house)
         await self.house.end(self.newcomers)
 
@@ -68,7 +68,7 @@ async def prepare(  # what is there, what is wanted, and what was made ready for
     limits = _limits(staying, house, most_kv_bytes)
     text = _text(generation, active, target)
     engines = {
-        replica: PrepareEngine(update=generation.next_update(), limits=limits[replica])
+        replica: PrepareEngine(update=generation.live.next_update(), limits=limits[replica])
         for replica in staying
         if limits[replica] != replica.engine_limits
     }
@@ -76,7 +76,7 @@ async def prepare(  # what is there, what is wanted, and what was made ready for
     for replica, part in staying.items():
         house.claim(replica, claim, replace(part.holding, kv_bytes=limits[replica].pool_bytes))
     try:
-        await generation.prepare(text, engines)
+        await generation.live.prepare(text, engines)
     except BaseException:
         _drop(staying, claim, house)
         raise
@@ -113,7 +113,7 @@ def _text(generation: Generation, active: Target, target: Target) -> PrepareText
     wanted = target.spec.text
     if wanted == active.spec.text:
         return None
-    return PrepareText(update=generation.next_update(), limits=wanted.limits, chat_template=wanted.chat_template)
+    return PrepareText(update=generation.live.next_update(), limits=wanted.limits, chat_template=wanted.chat_template)
 
 
 def _drop(replicas: Iterable[Replica], claim: object, house: House) -> None:

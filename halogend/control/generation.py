@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from halogend.control.health import SPEAKING_S, Pulse
+from halogend.control.live_changes import LiveChanges
 from halogend.control.process import Host
-from halogend.control.replica import Company, Lease, Replica, ReplicaSpec, State, UpdateError
+from halogend.control.replica import Company, Lease, Replica, ReplicaSpec
 from halogend.control.startup import Ready
 from halogend.control.tally import counters_of, together
-from halogend.wire.messages import EngineLimits, EngineStats, PrepareEngine, PrepareText
+from halogend.control.waits import all_of
+from halogend.wire.messages import EngineLimits, EngineStats
 
 OthersSpeak = Callable[["Generation"], bool]
 OnStats = Callable[["Generation", EngineStats], None]
@@ -27,8 +29,9 @@ T = TypeVar("T")
 class Generation:
     """`died` is set when the last replica of a started generation ends without `stop`; `reason` then
     says how. `replicas` are its places, a dead one until another stands there; `leaving` are those that
-    were dropped and still answer requests, `coming` those that are loaded to join it. `on_loss` hears of a
-    replica that died while others serve on. Single writer: convergence."""
+    were dropped and still answer requests, `coming` those that are loaded to join it. `live` are the
+    changes of what runs. `on_loss` hears of a replica that died while others serve on. Single writer:
+    convergence."""
 
     def __init__(  # whom it tells, and what it is
         self,
@@ -49,13 +52,11 @@ class Generation:
         self._on_stats = on_stats
         self._others_speak = others_speak
         self._made = itertools.count()
-        self._next_update = 1
-        self._held = 0
-        self._settled = asyncio.Event()
         self._past: list[EngineStats] = []
         self._attended: dict[Replica, asyncio.Task[None]] = {}
         self._spec = specs[0] if spec is None else spec
         self.replicas = [self.make(each) for each in specs]
+        self.live = LiveChanges(self._spec.model, self.replicas)
 
     @property
     def everybody(self) -> list[Replica]:
@@ -165,57 +166,6 @@ class Generation:
         for replica in self.replicas:
             replica.check_alive()
 
-    # --- live changes -------------------------------------------------------------------------
-
-    async def prepare(self, text: PrepareText | None, engines: Mapping[Replica, PrepareEngine]) -> None:
-        """All workers check and hold the change. Raises UpdateError; then nothing is held. A replica that
-        is dead is passed over: it is started again with what was committed."""
-        asked = [replica for replica in self.replicas if replica.state is State.READY]
-        if not asked:
-            raise UpdateError(f"{self.model} does not serve")
-        self._held += 1
-        try:
-            await all_of(replica.prepare(text, engines.get(replica)) for replica in asked)
-        except BaseException:
-            self.discard(text, engines)
-            raise
-
-    def commit(
-        self,
-        text: PrepareText | None,
-        engines: Mapping[Replica, PrepareEngine],
-        settled: Callable[[Replica], None] = lambda replica: None,
-    ) -> None:
-        """Takes effect between two steps. `settled` is called for each replica when its engine has taken it, and
-        what its pool gave back is free: at once where it is not asked. A worker that died meanwhile is the
-        supervisor's case."""
-        for replica in self.replicas:
-            engine = engines.get(replica)
-            is_asked = engine is not None and replica.state is State.READY
-            replica.commit(text, engine, settled)
-            if not is_asked:
-                settled(replica)
-        self._settle()
-
-    def discard(self, text: PrepareText | None, engines: Mapping[Replica, PrepareEngine]) -> None:
-        for replica in self.replicas:
-            replica.discard(text, engines.get(replica))
-        self._settle()
-
-    async def until_settled(self) -> None:
-        """Returns when no change is held that may yet be committed: a replica may join now."""
-        while self._held:
-            self._settled.clear()
-            await self._settled.wait()
-
-    def _settle(self) -> None:
-        self._held -= 1
-        self._settled.set()
-
-    def next_update(self) -> int:
-        self._next_update += 1
-        return self._next_update
-
     # --- replicas -----------------------------------------------------------------------------
 
     def make(self, spec: ReplicaSpec, instead_of: Replica | None = None) -> Replica:
@@ -320,18 +270,6 @@ class Generation:
 
     def _by_role(self, of: Callable[[Replica], dict[str, T]]) -> dict[str, T]:
         return _numbered((replica, of(replica)) for replica in self.replicas)
-
-
-async def all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Their results. Where one raises, the others are cancelled and have ended before it is raised here."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 def _numbered(parts: Iterable[tuple[Replica, dict[str, T]]]) -> dict[str, T]:

@@ -17,7 +17,7 @@ from halogend.checkpoint.errors import FILE_UNREADABLE, CheckpointError
 from halogend.control.admission import Wanted, admitted, unless_superseded
 from halogend.control.aside import aside
 from halogend.control.facts import checkpoint_fingerprint
-from halogend.control.generation import Generation, all_of
+from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord
@@ -26,6 +26,7 @@ from halogend.control.shrink import take_room
 from halogend.control.startup import StartError
 from halogend.control.target import Target, with_pool
 from halogend.control.unit import Unit
+from halogend.control.waits import all_of
 from halogend.wire.messages import EngineSpec, Failure, TextSpec
 
 _log = structlog.get_logger()

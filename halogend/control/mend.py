@@ -83,10 +83,10 @@ async def _started(generation: Generation, dead: Replica) -> Replica:
         await newcomer.start()
         await check_unchanged(newcomer.spec)
         await newcomer.measure()
-        await generation.until_settled()
+        await generation.live.until_settled()
         while not _is_current(newcomer, dead):
             await _catch_up(generation, newcomer, dead)
-            await generation.until_settled()
+            await generation.live.until_settled()
         newcomer.check_alive()
         newcomer.base_bytes, newcomer.surplus_bytes = dead.base_bytes, dead.surplus_bytes
     except BaseException:
@@ -108,7 +108,7 @@ def _is_current(newcomer: Replica, dead: Replica) -> bool:
 
 async def _catch_up(generation: Generation, newcomer: Replica, dead: Replica) -> None:
     """Takes what was committed while it started."""
-    wanted, number = dead.present_spec, generation.next_update()
+    wanted, number = dead.present_spec, generation.live.next_update()
     text = PrepareText(update=number, limits=wanted.text.limits, chat_template=wanted.text.chat_template)
     engine = PrepareEngine(update=number, limits=wanted.engine.limits)
     await newcomer.prepare(text, engine)

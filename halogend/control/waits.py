@@ -1,10 +1,12 @@
-"""Waiting for whichever comes first."""
+"""Waiting for whichever comes first, or for all; nothing is left running behind."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
@@ -16,3 +18,15 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def all_of(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Their results. Where one raises, the others are cancelled and have ended before it is raised here."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -335,4 +335,4 @@ async def test_a_process_that_is_gone_is_not_asked(serving):
     change = PrepareEngine(update=1, limits=serving_generation.engine_limits)
     with pytest.raises(UpdateError):
         async with asyncio.timeout(5):
-            await serving_generation.prepare(None, {replica: change})
+            await serving_generation.live.prepare(None, {replica: change})
