@@ -13,6 +13,7 @@ from halogend.control.events import Events
 from halogend.control.generation import Generation
 from halogend.control.health import SPEAKING_S
 from halogend.control.ledger import Holding, Ledger
+from halogend.control.lingering import Lingering
 from halogend.control.process import Host
 from halogend.control.receipts import ModelRecord, StepRecord
 from halogend.control.replica import Replica, ReplicaSpec
@@ -38,6 +39,7 @@ class House:
     events: Events = field(default_factory=Events)
     units: dict[str, Unit] = field(default_factory=dict)
     loads: Slots = field(default_factory=Slots)
+    lingering: Lingering = field(default_factory=Lingering)
     clock: Callable[[], float] = time.time
 
     def make(self, specs: Sequence[ReplicaSpec], number: int, spec: ReplicaSpec | None = None) -> Generation:
@@ -155,13 +157,22 @@ class House:
         self._show(replica.name)
 
     def leave_replica(self, replica: Replica) -> int:
-        """Its processes are gone. Returns the bytes it was to hold."""
+        """It was ended. Its bytes are back, or will be when the last of its processes is gone. Returns how many it
+        was to hold."""
         self.cores.leave(replica)
         holding = self.ledger.leave(replica.name)
         if holding is None:
             return 0
+        if replica.lingering:
+            self.ledger.enter(self.lingering.keep(replica, self._returned), holding)
         self._show_memory(holding.device)
         return holding.total_bytes
+
+    def _returned(self, name: str) -> None:
+        holding = self.ledger.leave(name)
+        if holding is not None:
+            self._show_memory(holding.device)
+        self.tell_of_room()
 
     async def end(self, replicas: Iterable[Replica]) -> None:
         """Of no use any more, or never of any: their processes end, and their bytes are back."""

@@ -48,6 +48,9 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
     _log.error("replica_died", model=unit.name, replica=dead.name, reason=dead.reason, tail=dead.stderr_tail)
     dead.trouble = dead.reason
     await dead.stop()
+    if dead.lingering:
+        dead.trouble = f"its processes were killed and do not end: {dead.lingering}"
+        await dead.gone()  # whoever comes in its place needs its bytes
     deaths = dead.deaths
     while unit.serving is generation:
         now = time.monotonic()

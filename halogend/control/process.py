@@ -170,14 +170,15 @@ def ending(status: int | None) -> str:
     return f"was ended by {known.name}{_SIGNAL_HINTS.get(known, '')}"
 
 
-async def reap(child: Child, grace_s: float) -> int:
-    """Waits for the exit that was asked for, kills after `grace_s`, and returns the exit status."""
+async def reap(child: Child, grace_s: float, killed_s: float) -> int | None:
+    """Waits for the exit that was asked for, kills after `grace_s`, and returns the exit status. None where even
+    that has not ended it after `killed_s`: it waits in the kernel for a disk or a device."""
     try:
         async with asyncio.timeout(grace_s):
             await child.exited.wait()
     except TimeoutError:
         child.kill()
-        await child.exited.wait()
-    if child.status is None:
-        raise ValueError("an exited child has a status")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(killed_s):
+                await child.exited.wait()
     return child.status

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 
 import structlog
 
+from halogend.config.codes import Code
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.receipts import ModelRecord
@@ -23,13 +25,20 @@ async def reclaim(unit: Unit, retired: Retired, house: House, record: ModelRecor
     """Drains the old generation up to the deadline, ends what is left honestly, and takes its memory back:
     done when both processes have exited. Also done when it serves again."""
     old = retired.generation
-    await _park(unit, retired, house, record)
-    if retired.stage is Stage.RETURNED or not await _drain(unit, retired, house, record):
-        return
     try:
+        await _park(unit, retired, house, record)
+        if retired.stage is Stage.RETURNED or not await _drain(unit, retired, house, record):
+            return
         await _end(old, house, record)
-    finally:
-        unit.retired.remove(retired)
+    except Exception as error:  # noqa: BLE001  a fault of ours: its memory and whoever waits for the end come first
+        _tell_of_fault(unit, f"generation {old.number}", record, error)
+        if retired.stage is Stage.PARKED:
+            unit.end_probation()
+        if not await retired.cut_short():
+            return
+        _end_at_once(unit, old.everybody)
+        house.leave(old)
+    unit.retired.remove(retired)
     house.router.forget_old_names(unit.name)
     house.tell_of_room()
     _log.info("generation_reclaimed", model=unit.name, generation=old.number, returned_bytes=old.returned_bytes)
@@ -83,6 +92,20 @@ async def dismiss(
     unit: Unit, generation: Generation, replica: Replica, house: House, record: ModelRecord | None
 ) -> None:
     """The same for one replica that its generation goes on without."""
+    try:
+        await _dismiss(unit, replica, house, record)
+    except Exception as error:  # noqa: BLE001  a fault of ours: as above
+        _tell_of_fault(unit, replica.name, record, error)
+        _end_at_once(unit, [replica])
+    try:
+        house.leave_replica(replica)
+    finally:
+        generation.let_go(replica)
+    house.tell_of_room()
+    _log.info("replica_reclaimed", model=unit.name, replica=replica.name, returned_bytes=replica.returned_bytes)
+
+
+async def _dismiss(unit: Unit, replica: Replica, house: House, record: ModelRecord | None) -> None:
     limit_s = drain_limit_s(unit, house)
     async with house.step(record, "drain") as step:
         step.detail.update(replica=replica.name, limit_s=limit_s)
@@ -97,12 +120,25 @@ async def dismiss(
     async with house.step(record, "reclaim") as step:
         expected = replica.expected_bytes
         statuses = await replica.stop()
-        house.leave_replica(replica)
         step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=replica.returned_bytes)
     house.metrics.reclaimed(unit.name, expected, replica.returned_bytes)
-    generation.let_go(replica)
-    house.tell_of_room()
-    _log.info("replica_reclaimed", model=unit.name, replica=replica.name, returned_bytes=replica.returned_bytes)
+
+
+def _tell_of_fault(unit: Unit, which: str, record: ModelRecord | None, error: Exception) -> None:
+    _log.exception("reclaim_failed", model=unit.name, which=which)
+    if record is not None and record.error is None:
+        record.error = f"{Code.INTERNAL}: {which} was ended without a drain: {error!r}"
+
+
+def _end_at_once(unit: Unit, replicas: Iterable[Replica]) -> None:
+    """Its requests are told; its processes are killed, and their bytes come back when they are gone."""
+    for replica in replicas:
+        try:
+            for lease in list(replica.leases):
+                lease.end("draining", f"{unit.name} was replaced, and a fault ended what answered this request")
+        finally:
+            replica.leave()
+            replica.kill()
 
 
 def drain_limit_s(unit: Unit, house: House) -> float:

@@ -195,6 +195,7 @@ class Reconciler:
         left = [each for unit in units for each in unit.generations]
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(generation.stop() for generation in left))
+        await self.house.lingering.stop()
         await self.history.stop()
 
     # --- accepting ------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ from halogend.wire.messages import (
 from halogend.wire.process import EXIT_PEER_LOST
 
 _log = structlog.get_logger()
-_STOP_GRACE_S = 5.0
+_STOP_GRACE_S, _KILLED_S = 5.0, 3.0
 _PREPARE_LIMIT_S = 30.0
 _WATCH_EVERY_S = 1.0
 _MEASURE_EVERY = 10
@@ -138,6 +138,7 @@ class Replica:
         self._looks = Looks(host.root, spec.model)
         self._watcher: asyncio.Task[None] | None = None
         self._exits: list[asyncio.Task[None]] = []
+        self._was_stopped = False
 
     @property
     def name(self) -> str:
@@ -345,17 +346,35 @@ class Replica:
             self._watcher.cancel()
 
     async def stop(self) -> dict[str, int]:
-        """Ends both processes and returns their exit statuses. Idempotent; cancelled, it kills them."""
+        """Ends both processes and returns their exit statuses, but of those that are `lingering` then. Idempotent;
+        cancelled, it kills them."""
         self.leave()
         try:
             before = await self._held()
             for role in self._workers:
                 self._tell(role, Stop())
-            statuses = {role: await reap(worker.child, _STOP_GRACE_S) for role, worker in self._workers.items()}
-            await self._count_returned(before)
-            return statuses
+            children = {role: worker.child for role, worker in self._workers.items()}
+            patience = (0.0, 0.0) if self._was_stopped else (_STOP_GRACE_S, _KILLED_S)
+            ended = await asyncio.gather(*(reap(each, *patience) for each in children.values()))
+            if not self.lingering:
+                await self._count_returned(before)
+            elif not self._was_stopped:
+                _log.error("process_does_not_end", replica=self.name, pids=self.lingering)
+            self._was_stopped = True
+            return {role: status for role, status in zip(children, ended, strict=True) if status is not None}
         finally:
             self.kill()
+
+    @property
+    def lingering(self) -> dict[str, int]:
+        """By role, the processes that are not gone: of a replica that was stopped or killed, those that hold its
+        bytes for as long as they are there."""
+        return {role: each.child.pid for role, each in self._workers.items() if not each.child.exited.is_set()}
+
+    async def gone(self) -> None:
+        """Returns when no process of it is left."""
+        for worker in self._workers.values():
+            await worker.child.exited.wait()
 
     async def _count_returned(self, before: Mapping[int, int]) -> None:
         """What the processes held and nobody holds any more. A process that one of them had started follows

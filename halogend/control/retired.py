@@ -81,6 +81,15 @@ class Retired:
                 await first_of(moved.wait(), self.generation.drained(), self.drain.hurried(), asyncio.sleep(left_s))
         return False
 
+    async def cut_short(self) -> bool:
+        """As `over`, and no request is waited for: where it is not taken back now, it is `ending`."""
+        while self.stage is Stage.TAKEN:
+            await self._moved.wait()
+        if self.stage is Stage.RETURNED:
+            return False
+        self._enter(Stage.ENDING)
+        return True
+
     def _enter(self, stage: Stage) -> None:
         self.stage = stage
         self._moved.set()

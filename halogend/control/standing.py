@@ -5,6 +5,8 @@ Reads units and receipts, writes nothing. The full account is `status`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from halogend.control.plan import mib
 from halogend.control.receipts import Outcome, Receipt
 from halogend.control.reconciler import Reconciler
@@ -19,6 +21,7 @@ def standing(reconciler: Reconciler) -> str:
     if reconciler.accepted is None:
         return _bad_edit(reconciler) or _without_document(reconciler)
     parts = [_serving(units), *(_loading(unit) for unit in units), *(_trouble(unit) for unit in units)]
+    parts += [_lingering(each) for each in reconciler.house.lingering.view()]
     parts.append(_bad_edit(reconciler))
     return "; ".join(part for part in parts if part)
 
@@ -51,6 +54,11 @@ def _loading(unit: Unit) -> str:
     if pulse is None or not pulse.total or pulse.stage != "loading":
         return f"loading {unit.name}: {'starting' if pulse is None else pulse.stage}"
     return f"loading {unit.name}: {100 * pulse.done // pulse.total} % ({mib(pulse.done)} of {mib(pulse.total)})"
+
+
+def _lingering(view: dict[str, Any]) -> str:
+    named = ", ".join(f"{role} {pid}" for role, pid in view["pids"].items())
+    return f"{view['replica']} was killed and does not end ({named}): its memory is not back"
 
 
 def _trouble(unit: Unit) -> str:

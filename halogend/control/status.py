@@ -38,6 +38,7 @@ def status(reconciler: Reconciler, version: str, started_at: float) -> dict[str,
         "settled": settled,
         "models": models,
         "memory": house.ledger.view(),
+        "lingering": house.lingering.view(),
         "last_receipt": newest[0].view() if newest else None,
     }
 

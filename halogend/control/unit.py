@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from halogend.control.barrier import Barrier
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
@@ -19,6 +21,8 @@ from halogend.control.receipts import ModelRecord, Outcome
 from halogend.control.retired import Retired, Stage
 from halogend.control.target import Target
 from halogend.control.waits import first_of
+
+_log = structlog.get_logger()
 
 
 class Change:
@@ -68,7 +72,7 @@ class Change:
 
     def _set(self, outcome: Outcome, error: str | None = None) -> None:
         for record in self._records:
-            record.outcome, record.error = outcome, error
+            record.outcome, record.error = outcome, error or record.error
         self._tell()
 
     def _tell(self) -> None:
@@ -309,6 +313,8 @@ class Unit:
 
     def _reclaimed(self, task: asyncio.Task[None]) -> None:
         self.reclaims.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("reclaim_failed", model=self.name, exc_info=error)
         self._wake()
 
 

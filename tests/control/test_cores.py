@@ -77,7 +77,7 @@ async def test_a_child_and_its_threads_run_on_the_cores_it_was_given(tmp_path):
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(ours, b"x")
     assert await loop.sock_recv(ours, 100) == f"[{last}]".encode()
-    assert await reap(child, 5) == 0
+    assert await reap(child, 5, 5) == 0
     ours.close()
 
 

@@ -218,10 +218,16 @@ FAILURES: dict[str, dict[str, Manner]] = {
         "the new text process dies": on_probation("text"),
         "too many errors": too_many_errors,
         "a newer document": newer("probation"),
+        "a fault of ours": our_own("probation"),
     },
-    "drain": {"the old engine dies": killed("drain", "began", "engine", of="old"), "a newer document": newer("drain")},
+    "drain": {
+        "the old engine dies": killed("drain", "began", "engine", of="old"),
+        "a newer document": newer("drain"),
+        "a fault of ours": our_own("drain"),
+    },
     "reclaim": {
         "the old text process dies": killed("reclaim", "began", "text", of="old"),
         "a newer document": newer("reclaim"),
+        "a fault of ours": our_own("reclaim"),
     },
 }

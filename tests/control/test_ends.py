@@ -1,0 +1,121 @@
+"""What ends, whatever goes wrong while it does: its processes, its bytes, and the wait for it."""
+
+import os
+import signal
+
+import pytest
+from support.played.moments import Moments
+from support.played.world import document, reached, until
+
+from halogend.config.codes import Code
+from halogend.control import replica
+from halogend.control.process import Child
+from halogend.control.receipts import Milestone
+from halogend.control.standing import standing
+
+PARTS = {"devices": [{"id": "cpu:0", "cores": "0"}, {"id": "cpu:1", "cores": "1"}]}
+BOTH = {"exec_mode": "data_parallel", "device": ["cpu:0", "cpu:1"]}
+ONE = {"exec_mode": "data_parallel", "device": ["cpu:1"]}
+
+
+@pytest.fixture
+def moments(monkeypatch):
+    return Moments(monkeypatch)
+
+
+def _fails():
+    raise RuntimeError("a fault of our own")
+
+
+@pytest.mark.parametrize("step", ["drain", "reclaim"])
+async def test_a_fault_while_an_old_generation_ends_leaves_nothing_of_it_and_closes_the_change(serving, moments, step):
+    there = await serving()
+    moments.on(step, "began", _fails)
+    receipt = await there.apply(there.model("a", "b"))
+    assert receipt.outcome == "applied"
+    assert Code.INTERNAL in receipt.models["a"].error
+    await until(lambda: set(there.house.ledger.view()) == {"a#2"}, "its bytes are back")
+    await until(lambda: len(there.children()) == 2, "its processes are gone")
+    assert not there.unit("a").retired
+    assert (await there.apply(there.model("a"))).outcome == "applied"
+
+
+@pytest.mark.skipif(os.sched_getaffinity(0) < {0, 1}, reason="needs two cores")
+@pytest.mark.parametrize("step", ["drain", "reclaim"])
+async def test_a_fault_while_a_replica_is_taken_away_leaves_nothing_of_it_and_closes_the_change(serving, moments, step):
+    there = await serving()
+    await there.apply(there.model("a", **BOTH), **PARTS)
+    moments.on(step, "began", _fails)
+    receipt = await there.apply(there.model("a", **ONE), **PARTS)
+    assert (receipt.outcome, receipt.has(Milestone.CLOSED)) == ("applied", True)
+    assert "a fault of our own" in receipt.models["a"].error
+    await until(lambda: len(there.house.ledger.view()) == 1, "its bytes are back")
+    await until(lambda: len(there.children()) == 2, "its processes are gone")
+
+
+@pytest.fixture
+def unkillable(monkeypatch):
+    """A process that waits for a disk that never answers, as far as that can be had: stopped, and no kill reaches
+    it. `let_go` is the disk's answer."""
+    monkeypatch.setattr(replica, "_STOP_GRACE_S", 0.05)
+    monkeypatch.setattr(replica, "_KILLED_S", 0.05)
+    stuck = set()
+    kill = Child.kill
+
+    def killed(child):
+        if child.pid not in stuck:
+            kill(child)
+
+    monkeypatch.setattr(Child, "kill", killed)
+
+    def let_go():
+        for pid in list(stuck):
+            stuck.discard(pid)
+            os.kill(pid, signal.SIGKILL)
+
+    def stick(pid):
+        os.kill(pid, signal.SIGSTOP)
+        stuck.add(pid)
+        return let_go
+
+    yield stick
+    let_go()
+
+
+async def test_a_process_that_no_kill_ends_keeps_its_bytes_and_holds_nobody_up(serving, unkillable):
+    there = await serving()
+    pid = there.unit("a").serving.pids["engine"]
+    let_go = unkillable(pid)
+    receipt = await there.apply(there.model("a", "b"))
+    assert receipt.outcome == "applied"
+    name = f"a#1 (pid {pid})"
+    assert set(there.house.ledger.view()) == {name, "a#2"}
+    (said,) = there.status()["lingering"]
+    assert (said["replica"], said["pids"]) == ("a#1", {"engine": pid})
+    assert f"engine {pid}" in standing(there.reconciler)
+    assert (await there.apply(there.model("a", "c"))).outcome == "applied"
+    assert set(there.house.ledger.view()) == {name, "a#3"}
+    let_go()
+    await until(lambda: set(there.house.ledger.view()) == {"a#3"}, "its bytes are back")
+    assert there.status()["lingering"] == []
+
+
+async def test_the_daemon_ends_beside_a_process_that_no_kill_ends(serving, unkillable):
+    there = await serving()
+    let_go = unkillable(there.unit("a").serving.pids["engine"])
+    await there.reconciler.stop()
+    assert len(there.children()) == 1
+    let_go()
+
+
+async def test_it_ends_although_a_change_is_on_its_way(serving, unkillable):
+    there = await serving()
+    load = there.stage.hold("load", role="engine", model="b")
+    first = there.edit(document(there.model("a", "b")))
+    let_go = unkillable((await load.reached()).pid)
+    back = await reached(there.edit(document(there.model("a"))))
+    await reached(first)
+    assert (first.outcome, back.outcome) == ("superseded", "applied")
+    assert len(there.status()["lingering"]) == 1
+    let_go()
+    await until(lambda: set(there.house.ledger.view()) == {"a#1"}, "its bytes are back")
