@@ -235,7 +235,7 @@ def roll_back(unit: Unit, parked: Retired, house: House) -> None:
     unit.probation = None
     unit.retired.remove(parked)
     change.then = assign(unit, parked.target, parked.generation, house, change.record)
-    unit.degraded = f"RolledBack: {reason}; generation {parked.generation.number} serves again"
+    unit.rolled_back = f"RolledBack: {reason}; generation {parked.generation.number} serves again"
     parked.returned()
     change.rolled_back(reason)
 

@@ -91,7 +91,8 @@ class Arrived:
 class Unit:
     """`active` is what serves, or served last; `goal` what it will be when all is done.
 
-    `trouble` says why nothing serves although it should, `degraded` what is wrong with what does.
+    `trouble` says why nothing serves although it should, `degraded` what is wrong with what does: also
+    that it serves because what should was `rolled_back`.
     A removed model's unit stays until its memory came back; added again, it goes on counting.
     """
 
@@ -105,6 +106,7 @@ class Unit:
         self.reclaims: set[asyncio.Task[None]] = set()
         self.probation: Probation | None = None
         self.trouble: str | None = None
+        self.rolled_back = ""
         self._degraded: str | None = None
         self.deaths: list[float] = []
         self.is_wanted = True
@@ -118,7 +120,7 @@ class Unit:
     @property
     def degraded(self) -> str | None:
         wrong = [
-            *([self._degraded] if self._degraded else []),
+            *(each for each in (self.rolled_back, self._degraded) if each),
             *([] if self.serving is None else self.serving.wounds()),
         ]
         return "; ".join(wrong) or None
@@ -126,7 +128,7 @@ class Unit:
     @degraded.setter
     def degraded(self, why: str | None) -> None:
         """Of the whole generation; what is wrong with a replica it says itself."""
-        self._degraded = why
+        self._degraded, self.rolled_back = why, ""
 
     @property
     def goal(self) -> Target | None:
@@ -241,8 +243,11 @@ class Unit:
         return next((each for each in self.retired if each.stage is Stage.PARKED and each.may_return), None)
 
     def end_probation(self, keep: Target | None = None) -> None:
-        """Whatever serves stays, and what stood by is on its way out, unless it is what `keep` needs."""
+        """Whatever serves stays, and what stood by is on its way out, unless it is what `keep` needs. That something
+        else was asked for, and rolled back, is history where `keep` is what serves."""
         self.probation = None
+        if keep is None or self.serves(keep):
+            self.rolled_back = ""
         kept = None if keep is None or self.serves(keep) else self.returnable(keep)
         for each in self.retired:
             if each is not kept:

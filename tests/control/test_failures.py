@@ -321,7 +321,7 @@ class Walk:
         said = ["units.a.degraded"] if receipt.outcome == "rolled_back" else []
         await becomes(self.world, self.done if is_made else self.before, *said)
         if is_made or said:
-            await self._back(*said)
+            await self._back()
 
     def _is_given_up(self) -> None:
         """Nothing of it is left but the word why."""
@@ -346,6 +346,6 @@ class Walk:
         """Nothing goes on but what the test holds."""
         await until(lambda: sum(len(u.reclaims) for u in self.world.house.units.values()) == busy, "all is quiet")
 
-    async def _back(self, *besides: str) -> None:
+    async def _back(self) -> None:
         await self._applied(self.way.before(self.world))
-        await becomes(self.world, self.before, *besides)
+        await becomes(self.world, self.before)

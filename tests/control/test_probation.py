@@ -195,3 +195,15 @@ async def test_a_plan_keeps_the_parked_generations_bytes_for_the_probation(servi
     receipt = await world.apply(world.model("a", "b", **PROBATION), until=Milestone.SERVING)
     assert device["peak"]["total_bytes"] == sum(each.total_bytes for each in world.house.ledger.held().values())
     assert not receipt.has(Milestone.CLOSED)
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_batch": 7}])
+async def test_a_newer_document_that_asks_for_what_serves_again_ends_the_word_of_the_roll_back(serving, fields):
+    world, _, receipt = await _on_probation(serving)
+    _end(world, True, True)
+    await reached(receipt)
+    assert world.unit("a").degraded.startswith("RolledBack")
+    newer = await world.apply(world.model("a", **fields))
+    assert newer.outcome == ("applied" if fields else "unchanged")
+    assert world.unit("a").degraded is None
+    assert world.status()["settled"]
