@@ -194,7 +194,9 @@ async def grow(unit: Unit, house: House) -> None:
         return
     try:
         (await update(unit, unit.active, house, None)).commit()
+        unit.grew()
     except UpdateError as error:
+        unit.refused_to_grow()
         _log.warning("pool_not_grown", model=unit.name, error=str(error))
 
 

@@ -81,6 +81,7 @@ async def grow_again(unit: Unit, house: House, record: ModelRecord | None) -> No
         try:
             (await prepare(serving, active, active, house)).commit()
         except UpdateError as error:
+            unit.refused_to_grow()
             _log.warning("pool_not_grown", model=unit.name, error=str(error))
 
 

@@ -23,6 +23,13 @@ from halogend.control.target import Target
 from halogend.control.waits import first_of
 
 _log = structlog.get_logger()
+REFUSED_S = (
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    60.0,
+)  # before a pool that may not grow tries again: the first time, ... and all others
 
 
 class Change:
@@ -114,6 +121,8 @@ class Unit:
         self._current: Change | None = None
         self._last: Change | None = None
         self._poked = False
+        self._refusals = 0
+        self._retry: asyncio.TimerHandle | None = None
         self._woken = asyncio.Event()
         self._numbers = 0
 
@@ -257,6 +266,19 @@ class Unit:
         """Memory came free: look whether the pool may grow."""
         self._poked = True
         self._wake()
+
+    def grew(self) -> None:
+        """Its pool has what there is room for."""
+        self._refusals = 0
+
+    def refused_to_grow(self) -> None:
+        """Looks again later, ever more seldom: the room is there, and nobody else would tell of it."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = asyncio.get_running_loop().call_later(
+            REFUSED_S[min(self._refusals, len(REFUSED_S) - 1)], self.poke
+        )
+        self._refusals += 1
 
     def wake(self) -> None:
         """Whoever waits here looks whether it should go on."""

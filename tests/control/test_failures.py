@@ -197,6 +197,7 @@ def moments(monkeypatch):
     monkeypatch.setattr(shrink, "SHRINK_LIMIT_S", 0.2)
     monkeypatch.setattr(recover, "BACKOFF_S", (0.0,) * 20)
     monkeypatch.setattr(mend, "BACKOFF_S", (0.0,) * 20)
+    monkeypatch.setattr("halogend.control.unit.REFUSED_S", (0.0,))
     return Moments(monkeypatch)
 
 
@@ -314,7 +315,6 @@ class Walk:
             run.end()
         outcomes = [receipt.outcome, *(each.outcome for each in run.newer)]
         is_made = outcomes == ["applied"]
-        run.then()
         if receipt.outcome == "failed" and (run.gives_up or (self.way.is_new and "a" in self.world.house.units)):
             self._is_given_up()
             await self._applied(self.way.before(self.world))

@@ -70,6 +70,20 @@ async def test_l3_whatever_fails_the_old_pool_is_as_it_was(tight, how):
     assert failure_of(await tight.ask("a")) is None
 
 
+async def test_a_pool_that_its_engine_will_not_grow_again_is_asked_again_by_itself(tight, monkeypatch):
+    monkeypatch.setattr("halogend.control.unit.REFUSED_S", (0.0, 0.01))
+    before = tight.dump()
+    tight.stage.order("load", "fail", where={"role": "engine", "model": "b"}, **REFUSED)
+    shrunk = tight.stage.hold("prepare", role="engine", model="a", times=1)
+    receipt = tight.edit(replaced(tight))
+    call = await shrunk.reached()
+    refused = tight.stage.order("prepare", "fail", times=2, where={"role": "engine", "model": "a"}, **REFUSED)
+    call.say()
+    await reached(receipt)
+    await until(lambda: len(refused.calls) == 2, "it is refused twice")
+    await tight.comes_back_to(before)
+
+
 async def test_an_edit_that_wants_something_else_gives_the_pool_back(tight):
     before = tight.dump()
     load = tight.stage.hold("load", role="engine", model="b")

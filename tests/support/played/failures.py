@@ -27,7 +27,7 @@ REFUSED = {"code": "HRT-1016", "message": "no memory"}
 @dataclass
 class Run:
     """One change and what is done to it. `old` and `new` are the files of the generations it is about, `before` the
-    document it leads away from. `gives_up`: nothing can be as it was; `then` what must happen for it to be."""
+    document it leads away from. `gives_up`: nothing can be as it was."""
 
     world: World
     old: str
@@ -38,7 +38,6 @@ class Run:
     newer: list[Receipt] = field(default_factory=list)
     gives_up: bool = False
     ends_probation: bool = True
-    then: Callable[[], None] = lambda: None
     undo: list[Callable[[], None]] = field(default_factory=list)
     patch: pytest.MonkeyPatch = field(default_factory=pytest.MonkeyPatch)
 
@@ -132,10 +131,9 @@ def comes_back_late(run: Run) -> None:
 
 
 def does_not_grow_again(run: Run) -> None:
-    """The new one fails, and the old one will not have its pool back."""
+    """The new one fails, and the old one will not have its pool back, at first."""
     run.order("load", "fail", "engine", run.new, **REFUSED)
     run.moments.on("grow", "began", lambda: run.order("prepare", "fail", "engine", run.old, **REFUSED))
-    run.then = run.world.house.tell_of_room
 
 
 def other_files(run: Run) -> None:
