@@ -64,7 +64,7 @@ async def prepare(  # what is there, what is wanted, and what was made ready for
     """From `active` to `target`, with as much pool as there is room for now, and no more than `most_kv_bytes`.
     Raises UpdateError; then nothing is held and the ledger is as before. `newcomers` are the replicas that it
     gains, which are the caller's until then."""
-    staying = {each: part.over(each.surplus_bytes) for each, part in _staying(generation, target).items()}
+    staying = {each: part.over(each.memory.surplus_bytes) for each, part in _staying(generation, target).items()}
     limits = _limits(staying, house, most_kv_bytes)
     text = _text(generation, active, target)
     engines = {

@@ -20,7 +20,7 @@ from halogend.control.load import load, present_fingerprint
 from halogend.control.probation import Probation
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import reclaim
-from halogend.control.replica import UpdateError
+from halogend.control.replica_changes import UpdateError
 from halogend.control.retired import Retired
 from halogend.control.rolling import roll
 from halogend.control.startup import StartError

@@ -105,22 +105,22 @@ class Generation:
     @property
     def measured_bytes(self) -> int:
         """What all processes took, when `measure` was last called."""
-        return sum(replica.measured_bytes for replica in self.replicas)
+        return sum(replica.memory.measured_bytes for replica in self.replicas)
 
     @property
     def expected_bytes(self) -> int:
         """What all processes should hold now, at rest; 0 before it was ready."""
-        return sum(replica.expected_bytes for replica in self.everybody)
+        return sum(replica.memory.expected_bytes for replica in self.everybody)
 
     @property
     def surplus_bytes(self) -> int:
         """How much more working memory it took than was estimated."""
-        return sum(replica.surplus_bytes for replica in self.replicas)
+        return sum(replica.memory.surplus_bytes for replica in self.replicas)
 
     @property
     def returned_bytes(self) -> int:
         """What came back as it was stopped."""
-        return sum(replica.returned_bytes for replica in self.everybody)
+        return sum(replica.memory.returned_bytes for replica in self.everybody)
 
     @property
     def kernels(self) -> dict[str, str]:

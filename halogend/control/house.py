@@ -127,15 +127,15 @@ class House:
         for replica, part in zip(replicas, parts, strict=True):
             replica.learn(part.holding)
             held = self.ledger.holding(replica.name)
-            if held is not None and replica.surplus_bytes:
-                working = part.over(replica.surplus_bytes).holding.working_bytes
+            if held is not None and replica.memory.surplus_bytes:
+                working = part.over(replica.memory.surplus_bytes).holding.working_bytes
                 self.enter(replica, replace(held, working_bytes=working))
                 self.tell_of_room()
 
     def _look_at(self, replica: Replica) -> None:
         """What it was measured to take since: the ledger never has less."""
         held = self.ledger.holding(replica.name)
-        working = replica.working_bytes
+        working = replica.memory.working_bytes
         if held is not None and working > held.working_bytes:
             self.claim(replica, _MEASURED, Holding(held.device, 0, working, 0))
 

@@ -37,7 +37,7 @@ def _device(
     return {
         **(msgspec.to_builtins(rooms[device]) if device in rooms else {}),
         "held_bytes": together(there.values()),
-        "measured_bytes": sum(replicas[name].measured_bytes for name in there if name in replicas),
+        "measured_bytes": sum(replicas[name].memory.measured_bytes for name in there if name in replicas),
     }
 
 
@@ -50,14 +50,14 @@ def _replica(holding: Holding, replica: Replica | None) -> dict[str, Any]:
         "kv_bytes": holding.kv_bytes,
         "total_bytes": holding.total_bytes,
     }
-    return {**counted, "measured": None if replica is None or not replica.base_bytes else _measured(replica)}
+    return {**counted, "measured": None if replica is None or not replica.memory.base_bytes else _measured(replica)}
 
 
 def _measured(replica: Replica) -> dict[str, int]:
     """`kv_bytes` of the pool are touched; `working_surplus_bytes` is how much more than the estimate."""
     return {
-        "held_bytes": replica.measured_bytes,
+        "held_bytes": replica.memory.measured_bytes,
         "kv_bytes": replica.pool_touched_bytes,
-        "working_bytes": replica.working_bytes,
-        "working_surplus_bytes": replica.surplus_bytes,
+        "working_bytes": replica.memory.working_bytes,
+        "working_surplus_bytes": replica.memory.surplus_bytes,
     }

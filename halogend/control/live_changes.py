@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from halogend.control.replica import Replica, State, UpdateError
+from halogend.control.replica import Replica, State
+from halogend.control.replica_changes import UpdateError
 from halogend.control.waits import all_of
 from halogend.wire.messages import PrepareEngine, PrepareText
 
@@ -31,7 +33,7 @@ class LiveChanges:
             raise UpdateError(f"{self._model} does not serve")
         self._held += 1
         try:
-            await all_of(replica.prepare(text, engines.get(replica)) for replica in asked)
+            await all_of(replica.changes.prepare(text, engines.get(replica)) for replica in asked)
         except BaseException:
             self.discard(text, engines)
             raise
@@ -48,14 +50,14 @@ class LiveChanges:
         for replica in self._replicas:
             engine = engines.get(replica)
             is_asked = engine is not None and replica.state is State.READY
-            replica.commit(text, engine, settled)
+            replica.changes.commit(text, engine, partial(settled, replica) if is_asked else None)
             if not is_asked:
                 settled(replica)
         self._settle()
 
     def discard(self, text: PrepareText | None, engines: Mapping[Replica, PrepareEngine]) -> None:
         for replica in self._replicas:
-            replica.discard(text, engines.get(replica))
+            replica.changes.discard(text, engines.get(replica))
         self._settle()
 
     async def until_settled(self) -> None:

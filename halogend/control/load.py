@@ -88,7 +88,7 @@ async def load_replicas(
             raise
         finally:
             generation.coming = ()
-        step.detail.update(measured_bytes=sum(replica.measured_bytes for replica in replicas))
+        step.detail.update(measured_bytes=sum(replica.memory.measured_bytes for replica in replicas))
         return replicas
 
 

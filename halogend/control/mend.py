@@ -16,7 +16,8 @@ import structlog
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import ENGINE_NICENESS, TEXT_NICENESS, check_unchanged
-from halogend.control.replica import Replica, ReplicaSpec, UpdateError
+from halogend.control.replica import Replica, ReplicaSpec
+from halogend.control.replica_changes import UpdateError
 from halogend.control.startup import StartError
 from halogend.control.unit import Unit
 from halogend.wire.messages import PrepareEngine, PrepareText
@@ -91,7 +92,7 @@ async def _started(generation: Generation, dead: Replica) -> Replica:
             await _catch_up(generation, newcomer, dead)
             await generation.live.until_settled()
         newcomer.check_alive()
-        newcomer.base_bytes, newcomer.surplus_bytes = dead.base_bytes, dead.surplus_bytes
+        newcomer.memory.follow(dead.memory)
     except BaseException:
         await newcomer.stop()
         raise
@@ -114,5 +115,5 @@ async def _catch_up(generation: Generation, newcomer: Replica, dead: Replica) ->
     wanted, number = dead.present_spec, generation.live.next_update()
     text = PrepareText(update=number, limits=wanted.text.limits, chat_template=wanted.text.chat_template)
     engine = PrepareEngine(update=number, limits=wanted.engine.limits)
-    await newcomer.prepare(text, engine)
-    newcomer.commit(text, engine)
+    await newcomer.changes.prepare(text, engine)
+    newcomer.changes.commit(text, engine)

@@ -47,7 +47,7 @@ def _present(unit: Unit) -> Present:
             active=_part(unit.active, device),
             serving=served[device].name if device in served else None,
             reserve_bytes=served[device].spec.engine.pool_reserve_bytes if device in served else 0,
-            surplus_bytes=served[device].surplus_bytes if device in served else 0,
+            surplus_bytes=served[device].memory.surplus_bytes if device in served else 0,
             coming=_part(unit.coming, device) if device in loading else None,
             loading=loading[device].name if device in loading else None,
             draining=tuple(each.name for each in _going(unit) if _stands_with(each, devices) == device),
@@ -88,7 +88,7 @@ def _returnable(unit: Unit) -> list[tuple[Replica, Returnable]]:
 
 def _may_return(replica: Replica, target: Target) -> Returnable:
     part = _part_of(target, replica.spec.device)
-    return Returnable(replica.name, part, replica.spec.engine.pool_reserve_bytes, replica.surplus_bytes)
+    return Returnable(replica.name, part, replica.spec.engine.pool_reserve_bytes, replica.memory.surplus_bytes)
 
 
 def _part_of(target: Target, device: str) -> Target:

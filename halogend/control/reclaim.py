@@ -102,7 +102,7 @@ async def dismiss(
     finally:
         generation.let_go(replica)
     house.tell_of_room()
-    _log.info("replica_reclaimed", model=unit.name, replica=replica.name, returned_bytes=replica.returned_bytes)
+    _log.info("replica_reclaimed", model=unit.name, replica=replica.name, returned_bytes=replica.memory.returned_bytes)
 
 
 async def _dismiss(unit: Unit, replica: Replica, house: House, record: ModelRecord | None) -> None:
@@ -118,10 +118,11 @@ async def _dismiss(unit: Unit, replica: Replica, house: House, record: ModelReco
             text = f"a replica of {unit.name} was taken away, and its drain_timeout_s of {limit_s:g} s is over"
             lease.end("draining", text)
     async with house.step(record, "reclaim") as step:
-        expected = replica.expected_bytes
+        expected = replica.memory.expected_bytes
         statuses = await replica.stop()
-        step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=replica.returned_bytes)
-    house.metrics.reclaimed(unit.name, expected, replica.returned_bytes)
+        returned = replica.memory.returned_bytes
+        step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=returned)
+    house.metrics.reclaimed(unit.name, expected, returned)
 
 
 def _tell_of_fault(unit: Unit, which: str, record: ModelRecord | None, error: Exception) -> None:

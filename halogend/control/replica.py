@@ -7,12 +7,10 @@ stopped once; what happens between is told by `on_death`. It knows nothing of ro
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import enum
 import itertools
-import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,47 +21,31 @@ from halogend.config.codes import Code
 from halogend.control.client import Client
 from halogend.control.doing import Looks
 from halogend.control.health import LATE_S, Pulse, suspects, verdict
-from halogend.control.held import held_bytes, left_bytes
 from halogend.control.ledger import Holding
-from halogend.control.process import Host, ending, reap
+from halogend.control.process import Host
+from halogend.control.replica_changes import ReplicaChanges
+from halogend.control.replica_memory import ReplicaMemory
 from halogend.control.startup import Ready, Startup
-from halogend.control.worker import Worker
+from halogend.control.workers import ENGINE, Workers
 from halogend.wire.messages import (
     WIRE_VERSION,
     AnyMessage,
-    Commit,
-    Discard,
     EngineLimits,
     EngineReady,
     EngineSpec,
     EngineStats,
     Hello,
     PoolResized,
-    PrepareEngine,
-    PrepareText,
     SetThreads,
-    StartEngine,
     StartFailed,
-    StartText,
-    Stop,
     TextReady,
     TextSpec,
 )
-from halogend.wire.process import EXIT_PEER_LOST
 
 _log = structlog.get_logger()
 _STOP_GRACE_S, _KILLED_S = 5.0, 3.0
-_PREPARE_LIMIT_S = 30.0
 _WATCH_EVERY_S = 1.0
 _MEASURE_EVERY = 10
-_TEXT, _ENGINE = "text", "engine"
-_FOLLOWS = (0, EXIT_PEER_LOST)  # how a process ends because the other one did
-_PEER_GRACE_S = 0.5
-_FOLLOW_S, _LOOK_AGAIN_S = 1.0, 0.02
-
-
-class UpdateError(Exception):
-    """A worker refused a live change; nothing was changed anywhere."""
 
 
 class State(enum.StrEnum):
@@ -109,8 +91,7 @@ class Company:
 class Replica:
     """`died` is set when a started replica ends without `stop`; `reason` then says how. `generation` is
     the number of the one it belongs to, `index` its place there, from 0. `deaths` of its place are in seconds
-    of the monotonic clock; `trouble` says why a dead one was not started again yet. `surplus_bytes` is how much
-    more working memory it took than was estimated, `returned_bytes` what came back as it was stopped."""
+    of the monotonic clock; `trouble` says why a dead one was not started again yet."""
 
     def __init__(self, spec: ReplicaSpec, generation: int, index: int, host: Host, company: Company) -> None:
         self.spec = spec
@@ -121,23 +102,19 @@ class Replica:
         self.reason = ""
         self.stats: EngineStats | None = None
         self.client = Client(f"{spec.model} generation {generation}" + (f" replica {index + 1}" if index else ""))
-        self.measured_bytes = self.returned_bytes = 0
-        self.base_bytes = self.surplus_bytes = 0
-        self._expected: Holding | None = None
+        self.memory = ReplicaMemory(host.root, lambda: self.pool_touched_bytes)
         self.weight = spec.weight
         self.trouble = ""
         self.deaths: tuple[float, ...] = ()
         self.leases: set[Lease] = set()
         self._idle = asyncio.Event()
-        self._text, self._engine_limits = spec.text, spec.engine.limits
         self._host = host
         self._company = company
-        self._workers: dict[str, Worker] = {}
-        self._unconfirmed: dict[int, Callable[[Replica], None]] = {}
+        self._workers = Workers(host, spec.cores, self._receive, self._exited)
+        self.changes = ReplicaChanges(spec.text, spec.engine.limits, self._workers)
         self._startup = Startup(spec.model)
         self._looks = Looks(host.root, spec.model)
         self._watcher: asyncio.Task[None] | None = None
-        self._exits: list[asyncio.Task[None]] = []
         self._was_stopped = False
 
     @property
@@ -148,13 +125,13 @@ class Replica:
     @property
     def engine_limits(self) -> EngineLimits:
         """As committed last."""
-        return self._engine_limits
+        return self.changes.engine_limits
 
     @property
     def present_spec(self) -> ReplicaSpec:
         """The spec with every live change that was committed: what starts in its place."""
-        engine = msgspec.structs.replace(self.spec.engine, limits=self._engine_limits)
-        return replace(self.spec, text=self._text, engine=engine, weight=self.weight)
+        engine = msgspec.structs.replace(self.spec.engine, limits=self.changes.engine_limits)
+        return replace(self.spec, text=self.changes.text, engine=engine, weight=self.weight)
 
     @property
     def ready(self) -> Ready:
@@ -175,25 +152,14 @@ class Replica:
 
     @property
     def pids(self) -> dict[str, int]:
-        return {role: worker.child.pid for role, worker in self._workers.items()}
+        return self._workers.pids
 
     @property
     def stderr_tail(self) -> str:
-        return "\n".join(worker.child.stderr_tail for worker in self._workers.values() if worker.child.stderr_tail)
+        return self._workers.stderr_tail
 
     def pulses(self) -> dict[str, Pulse]:
-        return {role: worker.pulse for role, worker in self._workers.items()}
-
-    async def measure(self) -> None:
-        """Takes what the processes hold into `measured_bytes`; of those that are gone the last is kept."""
-        found = sum((await self._held()).values())
-        self.measured_bytes = found or self.measured_bytes
-        if self._expected is not None and self.state is State.READY:
-            self.base_bytes = self.measured_bytes - self.pool_touched_bytes
-            self.surplus_bytes = max(self.surplus_bytes, self._surplus(self._expected, 0))
-
-    async def _held(self) -> dict[int, int]:
-        return await asyncio.to_thread(held_bytes, list(self.pids.values()), self._host.root)
+        return self._workers.pulses()
 
     @property
     def pool_touched_bytes(self) -> int:
@@ -202,29 +168,14 @@ class Replica:
             return self.stats.pool_touched_bytes
         return self._startup.ready.result().engine.pool_touched_bytes if self._startup.ready.done() else 0
 
+    async def measure(self) -> None:
+        """Takes what the processes hold into `memory`."""
+        held = await self.memory.look(self.pids.values())
+        self.memory.take(held, is_ready=self.state is State.READY)
+
     def learn(self, expected: Holding) -> None:
-        """From the measure taken when it was ready: what it holds but for its pool, and how much more working
-        memory than `expected` that and the largest steps are. Every later measure may raise it."""
-        if not self.measured_bytes:  # the system does not say
-            return
-        self.base_bytes = self.measured_bytes - self.pool_touched_bytes
-        if (transient := self.ready.engine.transient_bytes) is not None:
-            self._expected = expected
-            self.surplus_bytes = self._surplus(expected, transient)
-
-    def _surplus(self, expected: Holding, transient_bytes: int) -> int:
-        working = max(0, self.base_bytes - expected.weights_bytes) + transient_bytes
-        return working - expected.working_bytes
-
-    @property
-    def working_bytes(self) -> int:
-        """The most that it was measured to take beside weights and pool; 0 where that is not known."""
-        return 0 if self._expected is None else max(0, self._expected.working_bytes + self.surplus_bytes)
-
-    @property
-    def expected_bytes(self) -> int:
-        """What it should hold now, at rest; 0 before it was ready."""
-        return self.base_bytes + self.pool_touched_bytes if self.base_bytes else 0
+        """From the measure taken when it was ready."""
+        self.memory.learn(expected, self.ready.engine.transient_bytes)
 
     # --- start ------------------------------------------------------------------------------
 
@@ -235,7 +186,7 @@ class Replica:
         """
         try:
             try:
-                await self._launch()
+                await self._workers.launch(self.spec.text, self.spec.engine, self.client.connect)
             except OSError as error:
                 raise self._startup.error(Code.START_FAILED, f"its processes could not be started: {error}") from error
             self._watcher = asyncio.create_task(self._watch())
@@ -248,69 +199,12 @@ class Replica:
         self.state = State.READY
         return ready
 
-    async def _launch(self) -> None:
-        text_data, daemon_data = socket.socketpair()
-        text_engine, engine_data = socket.socketpair()
-        with text_data, text_engine, engine_data:  # the children's; our copies are closed in any case
-            await self.client.connect(daemon_data)
-            text = await self._spawn(_TEXT, {"data": text_data, "engine": text_engine}, threads=1)
-            text.tell(StartText(spec=self.spec.text))
-            engine = await self._spawn(_ENGINE, {"data": engine_data}, threads=self.spec.engine.threads)
-            engine.tell(StartEngine(spec=self.spec.engine))
-
     def check_alive(self) -> None:
         """Raises StartError when a process has gone since it was ready."""
-        self._startup.check_alive({role: worker.child.exited for role, worker in self._workers.items()})
-
-    async def _spawn(self, role: str, sockets: dict[str, socket.socket], threads: int) -> Worker:
-        environ = self._host.child_environ(threads)
-        worker = await Worker.start(self._host, role, sockets, environ, self._receive, self.spec.cores)
-        self._workers[role] = worker
-        self._exits.append(asyncio.create_task(self._await_exit(worker)))
-        return worker
-
-    # --- live changes -------------------------------------------------------------------------
-
-    async def prepare(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
-        """Both workers check and hold the change. Raises UpdateError; `discard` it then."""
-        wanted = [(role, message) for role, message in ((_TEXT, text), (_ENGINE, engine)) if message is not None]
-        try:
-            async with asyncio.timeout(_PREPARE_LIMIT_S):
-                answers = await asyncio.gather(*(self._workers[role].ask(message) for role, message in wanted))
-        except (TimeoutError, ConnectionError) as error:
-            raise UpdateError("a worker did not answer the live change in time") from error
-        refused = next((answer.failure for answer in answers if answer.failure is not None), None)
-        if refused is not None:
-            raise UpdateError(refused.message)
-
-    def commit(
-        self,
-        text: PrepareText | None,
-        engine: PrepareEngine | None,
-        confirmed: Callable[[Replica], None] = lambda replica: None,
-    ) -> None:
-        """Takes effect between two steps; `confirmed` is called when the engine has said so, or has died. A
-        worker that died meanwhile is the supervisor's case."""
-        if engine is not None and self.state is State.READY:
-            self._unconfirmed[engine.update] = confirmed
-        self._tell(_TEXT, text and Commit(update=text.update))
-        self._tell(_ENGINE, engine and Commit(update=engine.update))
-        if text is not None:
-            self._text = msgspec.structs.replace(self._text, limits=text.limits, chat_template=text.chat_template)
-        if engine is not None:
-            self._engine_limits = engine.limits
-
-    def discard(self, text: PrepareText | None, engine: PrepareEngine | None) -> None:
-        self._tell(_TEXT, text and Discard(update=text.update))
-        self._tell(_ENGINE, engine and Discard(update=engine.update))
+        self._startup.check_alive(self._workers.exited)
 
     def set_threads(self, threads: int) -> None:
-        self._tell(_ENGINE, SetThreads(threads=threads))
-
-    def _tell(self, role: str, message: AnyMessage | None) -> None:
-        worker = self._workers.get(role)
-        if worker is not None:
-            worker.tell(message)
+        self._workers.tell(ENGINE, SetThreads(threads=threads))
 
     # --- leases -------------------------------------------------------------------------------
 
@@ -325,6 +219,11 @@ class Replica:
             self._idle.clear()
             await self._idle.wait()
 
+    @property
+    def crowding(self) -> float:
+        """How full it would be with one more request, for its weight: a request goes where this is least."""
+        return (len(self.leases) + 1) / self.weight
+
     # --- stop ---------------------------------------------------------------------------------
 
     def lose(self, reason: str) -> None:
@@ -332,11 +231,6 @@ class Replica:
         self.state, self.reason, self.trouble = State.DEAD, reason, reason
         self.died.set()
         self._company.on_death(self)
-
-    @property
-    def crowding(self) -> float:
-        """How full it would be with one more request, for its weight: a request goes where this is least."""
-        return (len(self.leases) + 1) / self.weight
 
     def leave(self) -> None:
         """The first of its end: what happens to its processes from here on is no death."""
@@ -350,18 +244,15 @@ class Replica:
         cancelled, it kills them."""
         self.leave()
         try:
-            before = await self._held()
-            for role in self._workers:
-                self._tell(role, Stop())
-            children = {role: worker.child for role, worker in self._workers.items()}
+            before = await self.memory.look(self.pids.values())
             patience = (0.0, 0.0) if self._was_stopped else (_STOP_GRACE_S, _KILLED_S)
-            ended = await asyncio.gather(*(reap(each, *patience) for each in children.values()))
+            statuses = await self._workers.end(*patience)
             if not self.lingering:
-                await self._count_returned(before)
+                await self.memory.count_returned(before)
             elif not self._was_stopped:
                 _log.error("process_does_not_end", replica=self.name, pids=self.lingering)
             self._was_stopped = True
-            return {role: status for role, status in zip(children, ended, strict=True) if status is not None}
+            return statuses
         finally:
             self.kill()
 
@@ -369,28 +260,15 @@ class Replica:
     def lingering(self) -> dict[str, int]:
         """By role, the processes that are not gone: of a replica that was stopped or killed, those that hold its
         bytes for as long as they are there."""
-        return {role: each.child.pid for role, each in self._workers.items() if not each.child.exited.is_set()}
+        return {role: pid for role, pid in self.pids.items() if not self._workers.exited[role].is_set()}
 
     async def gone(self) -> None:
         """Returns when no process of it is left."""
-        for worker in self._workers.values():
-            await worker.child.exited.wait()
-
-    async def _count_returned(self, before: Mapping[int, int]) -> None:
-        """What the processes held and nobody holds any more. A process that one of them had started follows
-        it within moments."""
-        held = sum(before.values())
-        deadline = time.monotonic() + _FOLLOW_S
-        # Nobody tells of the end of another one's child.
-        while (left := left_bytes(before, self._host.root)) and time.monotonic() < deadline:  # noqa: ASYNC110 - as said
-            await asyncio.sleep(_LOOK_AGAIN_S)
-        if held:  # else it was dead before, and is not asked twice
-            self.measured_bytes, self.returned_bytes = held, held - left
+        for exited in self._workers.exited.values():
+            await exited.wait()
 
     def kill(self) -> None:
-        for worker in self._workers.values():
-            worker.child.kill()
-            worker.close()
+        self._workers.kill()
         self.client.close()
 
     # --- what the workers say -------------------------------------------------------------------
@@ -404,24 +282,15 @@ class Replica:
                 why = f"the {role} process speaks version {message.version}, not {WIRE_VERSION}"
                 self._startup.fail(Code.WIRE_VERSION, why)
             case PoolResized():
-                self._confirm(message.update)
+                self.changes.confirm(message.update)
             case TextReady() | EngineReady():
                 self._startup.take(message)
             case StartFailed():
-                self._startup.refuse(message.failure, self._workers[role].child.stderr_tail)
+                self._startup.refuse(message.failure, self._workers.by_role[role].child.stderr_tail)
             case _:
                 pass
 
-    def _confirm(self, update: int) -> None:
-        confirmed = self._unconfirmed.pop(update, None)
-        if confirmed is not None:
-            confirmed(self)
-
-    async def _await_exit(self, worker: Worker) -> None:
-        await worker.child.exited.wait()
-        if worker.child.status in _FOLLOWS:
-            await self._until_peer_exited(worker)
-        how = f"the {worker.role} process {ending(worker.child.status)}"
+    def _exited(self, how: str) -> None:
         self._startup.fail(Code.START_FAILED, f"{how} while starting", self.stderr_tail)
         if self.state is State.STARTING:
             self.client.close()  # whoever waits for its first token hears of it
@@ -429,20 +298,10 @@ class Replica:
             self.state = State.DEAD
             self.reason = self.reason or how
             self.client.close()
-            for each in self._workers.values():
-                each.child.kill()
-            for update in list(self._unconfirmed):
-                self._confirm(update)
+            self._workers.kill_children()
+            self.changes.confirm_all()
             self.died.set()
             self._company.on_death(self)
-
-    async def _until_peer_exited(self, worker: Worker) -> None:
-        """Whoever went first is the reason, and is told first; both exits may be seen in any order."""
-        peers = [each for each in self._workers.values() if each is not worker]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PEER_GRACE_S):
-                for peer in peers:
-                    await peer.child.exited.wait()
 
     async def _watch(self) -> None:
         due = time.monotonic()
@@ -469,4 +328,4 @@ class Replica:
         wrong = verdict(pulses, now, late_s, doing, others_speak=self._company.others_speak(self))
         if wrong is not None:
             role, self.reason = wrong
-            self._workers[role].child.kill()
+            self._workers.by_role[role].child.kill()

@@ -23,7 +23,8 @@ from halogend.control.house import House
 from halogend.control.load import check_unchanged, load_replicas
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import dismiss
-from halogend.control.replica import Replica, UpdateError
+from halogend.control.replica import Replica
+from halogend.control.replica_changes import UpdateError
 from halogend.control.startup import StartError
 from halogend.control.target import Target
 from halogend.control.unit import Unit
@@ -109,7 +110,7 @@ class _Course:
         part = None if active is None else active.part_on(was.spec.device) or active
         if part is not None:  # with what it was measured to take before
             kv_bytes = again.engine_limits.pool_bytes
-            self.house.enter(again, replace(part.over(was.surplus_bytes).holding, kv_bytes=kv_bytes))
+            self.house.enter(again, replace(part.over(was.memory.surplus_bytes).holding, kv_bytes=kv_bytes))
         try:
             await check_unchanged(again.spec)
             await again.start()

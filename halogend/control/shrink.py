@@ -18,7 +18,7 @@ from halogend.control.house import House
 from halogend.control.ledger import Holding
 from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord
-from halogend.control.replica import UpdateError
+from halogend.control.replica_changes import UpdateError
 from halogend.control.startup import StartError
 from halogend.control.target import Target, Way
 from halogend.control.unit import Unit

@@ -142,5 +142,5 @@ def _replica(replica: Replica) -> dict[str, Any]:
         "state": replica.state,
         "requests": len(replica.leases),
         "pids": replica.pids,
-        "held_bytes": replica.measured_bytes,
+        "held_bytes": replica.memory.measured_bytes,
     }

@@ -26,7 +26,7 @@ from halogend.control.load import load_replicas
 from halogend.control.mend import nurse
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import dismiss, drain_limit_s
-from halogend.control.replica import UpdateError
+from halogend.control.replica_changes import UpdateError
 from halogend.control.retired import Retired
 from halogend.control.target import Target
 from halogend.control.unit import Unit

@@ -10,7 +10,7 @@ from support.played.world import collect, document, failure_of, reached, until
 
 from halogend.control import health, recover, replica
 from halogend.control.receipts import Milestone
-from halogend.control.replica import UpdateError
+from halogend.control.replica_changes import UpdateError
 from halogend.wire.messages import PrepareEngine
 
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
@@ -330,7 +330,7 @@ async def test_a_process_that_is_gone_is_not_asked(serving):
     world = await serving()
     serving_generation = world.unit("a").serving
     (replica,) = serving_generation.replicas
-    for worker in replica._workers.values():
+    for worker in replica._workers.by_role.values():
         worker.close()
     change = PrepareEngine(update=1, limits=serving_generation.engine_limits)
     with pytest.raises(UpdateError):

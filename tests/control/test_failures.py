@@ -25,7 +25,7 @@ from support.played.moments import Moments, steps_in_code
 from support.played.state import at_rest, becomes, state
 from support.played.world import GIB, World, document, reached, until
 
-from halogend.control import mend, recover, replica, shrink
+from halogend.control import mend, recover, replica_changes, shrink
 from halogend.control.answer import Answer
 from halogend.control.receipts import Milestone
 
@@ -193,7 +193,7 @@ WAYS = {
 
 @pytest.fixture
 def moments(monkeypatch):
-    monkeypatch.setattr(replica, "_PREPARE_LIMIT_S", 0.2)
+    monkeypatch.setattr(replica_changes, "_PREPARE_LIMIT_S", 0.2)
     monkeypatch.setattr(shrink, "SHRINK_LIMIT_S", 0.2)
     monkeypatch.setattr(recover, "BACKOFF_S", (0.0,) * 20)
     monkeypatch.setattr(mend, "BACKOFF_S", (0.0,) * 20)

@@ -65,7 +65,7 @@ async def test_l8_memory_that_stays_behind_is_a_shortfall(serving):
     """What came back was less than what was expected: it is told and exported."""
     there = await serving()
     replica = there.unit("a").serving.replicas[0]
-    replica.base_bytes += 512 * MIB
+    replica.memory.base_bytes += 512 * MIB
     receipt = await there.apply(there.model("a", "b"))
     (step,) = [each for each in receipt.models["a"].steps if each.name == "reclaim"]
     assert step.detail["expected_bytes"] - step.detail["returned_bytes"] > 480 * MIB
@@ -86,16 +86,16 @@ async def test_working_memory_is_an_estimate_until_it_was_measured(world):
     there = await measured(world)
     replica, estimate = there.unit("a").serving.replicas[0], there.unit("a").active.holding
     held = there.house.ledger.holding("a#1")
-    assert held.working_bytes == replica.measured_bytes - estimate.weights_bytes + 40 * MIB
-    assert held.working_bytes == estimate.working_bytes + replica.surplus_bytes
-    assert replica.surplus_bytes < 0, "played processes hold no torch"
+    assert held.working_bytes == replica.memory.measured_bytes - estimate.weights_bytes + 40 * MIB
+    assert held.working_bytes == estimate.working_bytes + replica.memory.surplus_bytes
+    assert replica.memory.surplus_bytes < 0, "played processes hold no torch"
     view = there.steering.ledger()
-    assert view["generations"]["a#1"]["measured"]["working_surplus_bytes"] == replica.surplus_bytes
-    assert view["devices"]["cpu:0"]["measured_bytes"] == replica.measured_bytes > 0
+    assert view["generations"]["a#1"]["measured"]["working_surplus_bytes"] == replica.memory.surplus_bytes
+    assert view["devices"]["cpu:0"]["measured_bytes"] == replica.memory.measured_bytes > 0
 
 
 async def test_where_the_system_does_not_say_the_estimate_stays(world, monkeypatch):
-    monkeypatch.setattr("halogend.control.replica.held_bytes", lambda pids, root: dict.fromkeys(pids, 0))
+    monkeypatch.setattr("halogend.control.replica_memory.held_bytes", lambda pids, root: dict.fromkeys(pids, 0))
     there = await world()
     there.stage.order("ready", "go", where={"role": "engine"}, transient_bytes=40 * MIB)
     await there.apply(there.model("a"))
@@ -128,9 +128,9 @@ async def test_what_was_estimated_and_is_not_taken_lets_pools_grow(world):
 async def test_what_is_measured_later_is_never_less_in_the_ledger(world):
     there = await measured(world)
     replica, before = there.unit("a").serving.replicas[0], there.house.ledger.holding("a#1")
-    replica.measured_bytes += 500 * MIB
-    replica.base_bytes += 500 * MIB
-    replica.surplus_bytes += 500 * MIB
+    replica.memory.measured_bytes += 500 * MIB
+    replica.memory.base_bytes += 500 * MIB
+    replica.memory.surplus_bytes += 500 * MIB
     await there.ask("a")
     await until(lambda: there.house.ledger.holding("a#1").working_bytes > before.working_bytes, "it is entered")
     assert there.house.ledger.holding("a#1").working_bytes == before.working_bytes + 500 * MIB

@@ -11,7 +11,7 @@ from support.played.world import content, document, failure_of, reached, until
 
 from halogend.config.codes import Code
 from halogend.config.problems import Problem
-from halogend.control import generation, replica
+from halogend.control import generation, replica_changes
 from halogend.control.receipts import Milestone
 
 
@@ -110,7 +110,7 @@ async def test_the_tail_of_a_crashed_process_is_kept_in_the_log(serving):
 @pytest.mark.parametrize("role", ["text", "engine"])
 @pytest.mark.parametrize("how", ["refused", "never answered", "killed"])
 async def test_l3_a_live_change_that_is_not_prepared_changes_nothing_anywhere(serving, monkeypatch, role, how):
-    monkeypatch.setattr(replica, "_PREPARE_LIMIT_S", 0.3)
+    monkeypatch.setattr(replica_changes, "_PREPARE_LIMIT_S", 0.3)
     world = await serving()
     before = world.dump()
     if how == "refused":
