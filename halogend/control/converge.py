@@ -14,6 +14,7 @@ import structlog
 from halogend.control.adjust import Adjustment, gained, prepare
 from halogend.control.admission import Superseded, unless_superseded
 from halogend.control.barrier import NotTogether, Turn
+from halogend.control.change import Change
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import load, present_fingerprint
@@ -26,7 +27,7 @@ from halogend.control.rolling import roll
 from halogend.control.startup import StartError
 from halogend.control.target import Target, Way
 from halogend.control.turns import Withdraw, assign, retire, take_back, update
-from halogend.control.unit import Arrived, Change, Unit
+from halogend.control.unit import Arrived, Unit
 from halogend.control.waits import first_of
 
 _log = structlog.get_logger()

@@ -27,6 +27,7 @@ from halogend.control.acceptance import Accepted, Opened, Sockets, Source, outco
 from halogend.control.access import Access, changes, look
 from halogend.control.aside import aside
 from halogend.control.barrier import Barrier
+from halogend.control.change import Change
 from halogend.control.doors import open_doors
 from halogend.control.forecast import Forecast
 from halogend.control.history import History
@@ -44,7 +45,7 @@ from halogend.control.source import Content, SourceError
 from halogend.control.strategy import Now, decide
 from halogend.control.target import Target
 from halogend.control.tending import tend
-from halogend.control.unit import Change, Unit
+from halogend.control.unit import Unit
 
 _log = structlog.get_logger()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import structlog
 
 from halogend.config.codes import Code
+from halogend.control.change import Change
 from halogend.control.converge import converge, give_up, grow, restore, roll_back
 from halogend.control.house import House
 from halogend.control.recover import recover
-from halogend.control.unit import Change, Unit
+from halogend.control.unit import Unit
 
 _log = structlog.get_logger()
 

@@ -2,8 +2,9 @@
 
 import asyncio
 
+from halogend.control.change import Change
 from halogend.control.receipts import ModelAction, ModelRecord
-from halogend.control.unit import Change, Unit
+from halogend.control.unit import Unit
 from halogend.control.waits import first_of
 
 
