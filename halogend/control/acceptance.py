@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from halogend.config.codes import Code
 from halogend.config.parse import parse
+from halogend.config.parts import is_unfinished
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ServerConfig
 from halogend.control.access import Access
@@ -56,6 +58,22 @@ class Source:
             return await aside(self.read, READ_LIMIT_S)
         except TimeoutError as error:
             raise SourceError(f"{self.file} did not answer within {READ_LIMIT_S:g} s") from error
+
+    async def newest(self, seen: Content | None) -> Content:
+        """What it holds now: a later edit wins over what a watch saw before. Raises SourceError."""
+        try:
+            now = await self.content()
+        except SourceError:
+            if seen is None:
+                raise
+            return seen
+        if seen is not None and is_unfinished(now.data):
+            return seen
+        self.seen(now)
+        return now
+
+    def unreadable(self, error: SourceError) -> Problem:
+        return Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.file)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ each model's own task does the work. Owns the units and the receipts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +16,31 @@ import structlog
 
 from halogend.config.canonical import canonical
 from halogend.config.codes import Code
-from halogend.config.facts import FileFact
-from halogend.config.fit import file_problems
-from halogend.config.parts import is_unfinished
-from halogend.config.places import Places
 from halogend.config.problems import Problem
-from halogend.config.schema import Document, ServerConfig
-from halogend.control.acceptance import Accepted, Opened, Sockets, Source, outcome_of
-from halogend.control.access import Access, changes, look
-from halogend.control.aside import aside
+from halogend.control.acceptance import Accepted, Sockets, Source
 from halogend.control.barrier import Barrier
 from halogend.control.change import Change
 from halogend.control.doors import open_doors
+from halogend.control.entrance import Entrance
 from halogend.control.forecast import Forecast
 from halogend.control.history import History
 from halogend.control.house import House
+from halogend.control.in_force import InForce
 from halogend.control.input_files import Signature
 from halogend.control.machine import Machine
+from halogend.control.outlook import Outlook
 from halogend.control.plan import ModelPlan, Plan, has_changes
 from halogend.control.plan_report import Subject, rejected, report, rooms_of
-from halogend.control.planning import LOOK_LIMIT_S, Draft, Given, draft
-from halogend.control.presence import drains, presence
+from halogend.control.planning import Draft, Given, draft
+from halogend.control.presence import drains
 from halogend.control.push import Push
 from halogend.control.receipts import ModelAction, ModelRecord, Outcome, Receipt, Receipts
 from halogend.control.records import Records
+from halogend.control.rereading import Rereading
+from halogend.control.settlement import Settlement
 from halogend.control.source import Content, SourceError
-from halogend.control.strategy import Now, decide
-from halogend.control.target import Target
 from halogend.control.tending import tend
+from halogend.control.together import Together
 from halogend.control.unit import Unit
 
 _log = structlog.get_logger()
@@ -77,17 +73,15 @@ class Reconciler:
         self.accepted: Accepted | None = None
         self.machine = machine
         self.source = source
-        self.active: Accepted | None = None
-        self._sockets = sockets
         self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
         self._rereads: asyncio.Queue[_Ask] = asyncio.Queue()
-        self._in_force: Document | None = None
-        self._together: Barrier | None = None
-        self._access = Access()
-        self._places = Places()
-        self._warned: frozenset[str] = frozenset()
-        self._open: dict[str, Opened] = {}
         self._judging = asyncio.Lock()
+        self._in_force = InForce(house, machine)
+        self._entrance = Entrance(sockets, house.router)
+        self._outlook = Outlook(house, self._in_force)
+        self._together = Together(house, self._entrance, self._in_force, self._judging, self._spawn)
+        self._settlement = Settlement(self.records)
+        self._rereading = Rereading(self._in_force, sockets, self.records, self._judging, self._revision)
         self._accepts = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers = (
@@ -98,6 +92,11 @@ class Reconciler:
     @property
     def receipts(self) -> Receipts:
         return self.records.receipts
+
+    @property
+    def active(self) -> Accepted | None:
+        """The newest document all of which serves."""
+        return self._settlement.active
 
     @property
     def history(self) -> History:
@@ -136,17 +135,17 @@ class Reconciler:
         try:
             given = given or self.source.given(await self.source.content())
         except SourceError as error:
-            return rejected(Subject(self.source.file, None, self._revision()), (self._unreadable(error),))
-        drafted = await draft(given, self.source.environ, self.machine, self._access)
+            return rejected(Subject(self.source.file, None, self._revision()), (self.source.unreadable(error),))
+        drafted = await draft(given, self.source.environ, self.machine, self._in_force.access)
         async with self._judging:
             subject = Subject(given.file, drafted.revision, self._revision())
             if drafted.document is None:
                 return rejected(subject, drafted.problems)
             plan, bytes_ = self._plan(drafted)
             try:
-                problems = plan.problems or await self._prepare(drafted)
+                problems = plan.problems or await self._entrance.prepare(drafted)
             finally:
-                await self._sockets.discard()
+                await self._entrance.discard()
             return report(
                 subject,
                 plan,
@@ -164,7 +163,7 @@ class Reconciler:
             self.source_revision = None
             return
         self.source.seen(given.content)
-        self.source_revision = (await draft(given, self.source.environ, self.machine, self._access)).revision
+        self.source_revision = (await draft(given, self.source.environ, self.machine, self._in_force.access)).revision
 
     def reread(self, path: Path) -> Receipt:
         """Takes the accepted document's key and certificate files as they are now: the one at `path` is another.
@@ -175,11 +174,11 @@ class Reconciler:
 
     def signatures(self) -> Mapping[Path, Signature]:
         """The accepted document's key and certificate files, as they were read."""
-        return self._access.signatures
+        return self._in_force.access.signatures
 
     async def listen(self) -> Problem | None:
         """Opens listeners although no document was accepted. The problem says why there are none."""
-        return await open_doors(self.source, self._sockets, self.machine, self._judging)
+        return await open_doors(self.source, self._entrance.sockets, self.machine, self._judging)
 
     def document(self, *, is_desired: bool = False) -> tuple[str, str | None]:
         """The canonical text of the active document, or of the one whose targets are set, and its revision;
@@ -213,38 +212,8 @@ class Reconciler:
                 self.records.end(ask.receipt, Outcome.FAILED, (problem,))
 
     async def _reread(self, ask: _Ask) -> None:
-        """As accepting, for keys and certificates alone; looks again where a document came meanwhile."""
-        while (document := self._in_force) is not None:
-            ask.receipt.revision = ask.receipt.previous_revision = self._revision()
-            server, in_force = document.server, self._access
-            try:
-                access, facts = await aside(partial(look, server, in_force=in_force), LOOK_LIMIT_S)
-            except TimeoutError:
-                text = f"the files of keys and certificates did not answer within {LOOK_LIMIT_S:g} s"
-                problem = Problem(Code.KEY_FILE, text, "look for a mount whose server is gone", self.source.file)
-                return self._reject(ask.receipt, (problem,))
-            async with self._judging:
-                if self._in_force is document and self._access is in_force:
-                    return await self._take_access(ask.receipt, access, facts)
-        return self._reject(ask.receipt, ())
-
-    async def _take_access(self, receipt: Receipt, access: Access, facts: tuple[FileFact, ...]) -> None:
-        server = self._server()
-        if server is None:
-            raise ValueError("keys belong to a document")
-        self._warn(facts)
-        problems = file_problems(facts, self._places)
-        differs = changes((server, self._access), (server, access))
-        if not problems and differs:
-            try:
-                problem = await self._sockets.prepare(server, access) or await self._sockets.commit()
-            finally:
-                await self._sockets.discard()
-            problems = () if problem is None else (problem,)
-        if problems:
-            return self._reject(receipt, problems)
-        self._access, receipt.server_changes = access, differs
-        return self.records.end(receipt, Outcome.APPLIED if differs else Outcome.UNCHANGED, ())
+        """As accepting, for keys and certificates alone."""
+        await self._rereading.reread(ask.receipt, self.source.file)
 
     async def _accept(self, ask: _Ask) -> None:
         """Read, parse, look, check, plan, bind: nothing that runs is touched before all are right."""
@@ -255,20 +224,20 @@ class Reconciler:
                     return self.records.end(ask.receipt, Outcome.SUPERSEDED, (problem,))
                 ask = replace(ask, is_sources=self.source.pushed(ask.push.content))
             try:
-                given = ask.given or self.source.given(await self._content(ask.seen))
+                given = ask.given or self.source.given(await self.source.newest(ask.seen))
                 ask.receipt.source = given.file
             except SourceError as error:
-                return self._reject(ask.receipt, (self._unreadable(error),))
+                return self._reject(ask.receipt, (self.source.unreadable(error),))
             while True:
-                in_force = self._access
+                in_force = self._in_force.access
                 drafted = await draft(given, self.source.environ, self.machine, in_force)
                 async with self._judging:
-                    if self._access is in_force:  # else keys came meanwhile, and the draft may hold older ones
+                    if self._in_force.access is in_force:  # else keys came meanwhile, and the draft may hold older ones
                         return await self._judge(ask, drafted)
 
     async def _judge(self, ask: _Ask, drafted: Draft) -> None:
         receipt = ask.receipt
-        self._warn(drafted.files)
+        self._in_force.warn(drafted.files)
         if ask.is_sources:
             self.source_revision = drafted.revision
         if drafted.document is None or drafted.revision is None:
@@ -277,131 +246,31 @@ class Reconciler:
         plan, _ = self._plan(drafted)
         try:
             is_atomic = drafted.document.reload.atomic and has_changes(plan)
-            problems = plan.problems or await self._prepare(drafted)
+            problems = plan.problems or await self._entrance.prepare(drafted)
             if not problems and not is_atomic:
-                problems = await self._commit(drafted.wanted)
+                problems = await self._entrance.commit(drafted.wanted)
         finally:
-            await self._sockets.discard()
+            await self._entrance.discard()
         if problems:
             return self._reject(receipt, tuple(drafted.placed(problem) for problem in problems))
         # Planned again: while listeners were changed, a model may have come, failed or died.
         plan, _ = self._plan(drafted)
         self._accepts += 1
-        barrier = self._barrier(receipt, drafted, plan) if is_atomic else None
+        barrier = self._together.barrier(receipt, drafted, plan) if is_atomic else None
         if barrier is None:
-            self._put_in_force(drafted)
+            self._in_force.put(drafted)
         accepted = Accepted(drafted.document, drafted.revision, self._accepts, receipt.id, ask.is_sources)
         return self._apply(receipt, accepted, plan, barrier)
 
-    def _warn(self, files: tuple[FileFact, ...]) -> None:
-        """Once, not at every reload."""
-        found = frozenset(each.fault.message for each in files if each.warning)
-        for message in sorted(found - self._warned):
-            _log.warning("input_warning", message=message)
-        self._warned = found
-
     def _plan(self, drafted: Draft) -> tuple[Plan, Forecast]:
         """With the bytes on the way."""
-        new, old = drafted.document, self._in_force
-        if new is None:
-            raise ValueError("a document with problems has no plan")
-        now = Now(self._goals(), self.house.ledger.held(), presence(self.house))
-        plan, bytes_ = decide(now, drafted.wanted, (old, new))
-        if self._waiting is not None and (has_changes(plan) or drafted.revision != self._revision()):
-            now = replace(now, goals=self._without(self._waiting))  # that change will be given up for this one
-            plan, bytes_ = decide(now, drafted.wanted, (old, new))
-        differs = () if old is None else changes((old.server, self._access), (new.server, drafted.access))
-        fields = [each for each in plan.server_changes if each["field"] != "server.auth"]  # told key by key
-        return replace(plan, server_changes=(*fields, *differs)), bytes_
-
-    def _unreadable(self, error: SourceError) -> Problem:
-        return Problem(Code.SOURCE_UNREADABLE, str(error), "make it readable", self.source.file)
-
-    async def _content(self, seen: Content | None) -> Content:
-        """What the source holds now: a later edit wins over what a watch saw before. Raises SourceError."""
-        try:
-            now = await self.source.content()
-        except SourceError:
-            if seen is None:
-                raise
-            return seen
-        if seen is not None and is_unfinished(now.data):
-            return seen
-        self.source.seen(now)
-        return now
-
-    async def _prepare(self, drafted: Draft) -> tuple[Problem, ...]:
-        if drafted.document is None:
-            return drafted.problems
-        problem = await self._sockets.prepare(drafted.document.server, drafted.access)
-        return () if problem is None else (problem,)
-
-    async def _commit(self, wanted: Mapping[str, Target]) -> tuple[Problem, ...]:
-        """Names first: a request may come as soon as a listener is there, and waits for its model."""
-        router = self.house.router
-        new = [name for name in wanted if router.route(name) is None]
-        for name in new:
-            router.open(name, wanted[name].settings)
-        problem = await self._sockets.commit()
-        if problem is None:
-            return ()
-        for name in new:
-            router.close(name)
-        return (problem,)
-
-    def _put_in_force(self, drafted: Draft) -> None:
-        """What is the document's own and no model's."""
-        if (document := drafted.document) is None:
-            return
-        self._in_force, self._access, self._places = document, drafted.access, drafted.parsed.places
-        self.house.router.all_must_serve = document.server.ready == "all"
-        self.house.loads.resize(document.reload.max_parallel_loads)
-        rooms = rooms_of(document, self.machine.devices)
-        self.house.metrics.rooms({name: (room.reserve_bytes, room.foreign_bytes) for name, room in rooms.items()})
-
-    def _barrier(self, receipt: Receipt, drafted: Draft, plan: Plan) -> Barrier:
-        """Where the models that change wait for each other."""
-        names = [each.model for each in plan.models if each.action is not ModelAction.KEEP]
-
-        def come(barrier: Barrier) -> None:
-            task = asyncio.create_task(self._open_together(barrier, receipt, drafted))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-        def broken() -> None:
-            for name in names:
-                if (unit := self.house.units.get(name)) is not None:
-                    unit.wake()
-
-        barrier = Barrier(names, come, broken)
-        if not names:
-            come(barrier)
-        return barrier
-
-    async def _open_together(self, barrier: Barrier, receipt: Receipt, drafted: Draft) -> None:
-        """All models are ready: listeners first, which may refuse, and then every model at once."""
-        try:
-            async with self._judging:
-                if not barrier.begin():
-                    return
-                try:
-                    problems = await self._prepare(drafted) or await self._commit(drafted.wanted)
-                finally:
-                    await self._sockets.discard()
-                if problems:
-                    receipt.problems = tuple(drafted.placed(problem) for problem in problems)
-                    barrier.fail(str(problems[0]), while_opening=True)
-                else:
-                    self._put_in_force(drafted)
-                    barrier.commit()
-        finally:
-            barrier.fail("it could not be made in one go", while_opening=True)
+        return self._outlook.plan(drafted, self._together.waiting, is_newer=drafted.revision != self._revision())
 
     def _apply(self, receipt: Receipt, accepted: Accepted, plan: Plan, barrier: Barrier | None) -> None:
         is_newer = accepted.revision != self._revision()
-        given_up = self._waiting if is_newer or has_changes(plan) else None
+        given_up = self._together.waiting if is_newer or has_changes(plan) else None
         self.accepted = accepted
-        self._open[receipt.id] = Opened(accepted, self.active)
+        self._settlement.open(receipt, accepted)
         receipt.server_changes = plan.server_changes
         receipt.models = {each.model: _record(each, receipt) for each in plan.models}
         self.records.accepted(receipt)
@@ -414,37 +283,17 @@ class Reconciler:
                 self._want(receipt, each, barrier)
         if given_up is not None:
             given_up.abandon()
-        self._together = barrier or self._together
-        self._settle(receipt)
-
-    def _goals(self) -> dict[str, Target | None]:
-        """What each wanted model is, or will be when all is done; None for one in trouble."""
-        wanted = {name: unit for name, unit in self.house.units.items() if unit.is_wanted}
-        return {name: None if unit.trouble else unit.goal for name, unit in wanted.items()}
-
-    @property
-    def _waiting(self) -> Barrier | None:
-        """The atomic change that is on its way."""
-        return None if self._together is None or self._together.is_settled else self._together
-
-    def _without(self, barrier: Barrier) -> dict[str, Target | None]:
-        """`_goals`, had the models at the barrier never been asked to change."""
-        goals = {name: goal for name, goal in self._goals().items() if name not in barrier.names}
-        there = {name: unit for name, unit in self.house.units.items() if name in barrier.names}
-        back = {name: unit for name, unit in there.items() if unit.active is not None or unit.trouble}
-        return goals | {name: None if unit.trouble else unit.active for name, unit in back.items()}
+        self._together.newest = barrier or self._together.newest
+        self._settlement.settle(receipt)
 
     def _revision(self) -> str | None:
         return None if self.accepted is None else self.accepted.revision
-
-    def _server(self) -> ServerConfig | None:
-        return None if self._in_force is None else self._in_force.server
 
     def _keep(self, receipt: Receipt, name: str, given_up: Barrier | None) -> None:
         """Nothing to do; but where an earlier receipt is still on its way there, this one goes along."""
         record, change = receipt.models[name], self.house.units[name].open_change
         if change is not None and (given_up is None or change.barrier is not given_up):
-            change.follow(record, lambda: self._settle(receipt))
+            change.follow(record, lambda: self._settlement.settle(receipt))
         else:
             record.outcome, record.is_closed = Outcome.UNCHANGED, True
 
@@ -452,41 +301,16 @@ class Reconciler:
         unit = self.house.units.get(plan.model)
         if unit is None:
             unit = self.house.units[plan.model] = Unit(plan.model)
-            task = asyncio.create_task(tend(unit, self.house))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        unit.want(Change(plan.target, receipt.models[plan.model], lambda: self._settle(receipt), barrier))
+            self._spawn(tend(unit, self.house))
+        unit.want(Change(plan.target, receipt.models[plan.model], lambda: self._settlement.settle(receipt), barrier))
 
-    # --- receipts -------------------------------------------------------------------------------
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _reject(self, receipt: Receipt, problems: tuple[Problem, ...]) -> None:
         self.records.end(receipt, Outcome.REJECTED, problems)
-
-    def _settle(self, receipt: Receipt) -> None:
-        """Called whenever a model's record moved on."""
-        records = list(receipt.models.values())
-        if any(record.outcome is None for record in records):
-            return
-        outcome, opened = outcome_of(receipt, records), self._open[receipt.id]
-        is_first = receipt.outcome is None
-        if is_first or (receipt.outcome != outcome and any(each.outcome is Outcome.ROLLED_BACK for each in records)):
-            receipt.outcome = outcome
-            self.records.serves(receipt)
-            self._activate(opened, is_good=outcome in (Outcome.APPLIED, Outcome.UNCHANGED))
-        if all(record.is_closed for record in records):
-            del self._open[receipt.id]
-            self.records.closed(receipt)
-
-    def _activate(self, opened: Opened, *, is_good: bool) -> None:
-        """An older receipt may end later; one that is rolled back gives way to what was active before it."""
-        accepted, active = opened.accepted, self.active
-        if not is_good and accepted is active:
-            active = opened.before
-        elif is_good and (active is None or accepted.number > active.number):
-            active = accepted
-        if active is not None and active is not self.active:
-            self.active = active
-            self.records.became_active(active.document, active.revision, active.receipt)
 
 
 def _record(plan: ModelPlan, receipt: Receipt) -> ModelRecord:

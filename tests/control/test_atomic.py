@@ -53,7 +53,7 @@ def _changed(world, **c):
 
 async def _until_ready(world, *names):
     """These are ready and wait for the others."""
-    await until(lambda: all(name in world.reconciler._together._turns for name in names), f"{names} are ready")
+    await until(lambda: all(name in world.reconciler._together.newest._turns for name in names), f"{names} are ready")
 
 
 async def test_nothing_switches_before_all_are_ready_and_then_all_do(both):

@@ -249,7 +249,7 @@ async def test_l3_what_waits_at_a_barrier_and_cannot_be_adopted_ends_and_all_is_
     held = there.stage.hold("load", role="engine", model="e")
     first = there.edit(WAYS["atomic"].after(there))
     await held.reached()
-    await until(lambda: there.unit("a").loading and "a" in there.reconciler._together._turns, "it waits")
+    await until(lambda: there.unit("a").loading and "a" in there.reconciler._together.newest._turns, "it waits")
     ADOPT[manner](run)
     models = [there.model("a", "b", **LIVE), there.model("c"), there.model("d")]
     second = await reached(there.edit(document(*models, **alone)))

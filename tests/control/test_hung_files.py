@@ -10,7 +10,7 @@ import pytest
 from support.played.world import content, document, reached, until
 
 from halogend.config.codes import Code
-from halogend.control import acceptance, doors, planning, reconciler
+from halogend.control import acceptance, doors, planning, rereading
 from halogend.control.acceptance import Source
 from halogend.control.planning import Given
 
@@ -97,9 +97,9 @@ async def test_files_that_never_answer_are_a_problem_and_the_next_edit_is_taken(
 async def test_key_files_that_never_answer_are_a_problem_of_that_change_alone(serving, monkeypatch, tmp_path):
     world = await serving()
     await world.apply(world.model("a"), server=key_file(tmp_path / "key", "first-value-0123456789"))
-    monkeypatch.setattr(reconciler, "LOOK_LIMIT_S", 0.05)
+    monkeypatch.setattr(rereading, "LOOK_LIMIT_S", 0.05)
     answers = threading.Event()
-    monkeypatch.setattr(reconciler, "look", lambda *_, **__: answers.wait())
+    monkeypatch.setattr(rereading, "look", lambda *_, **__: answers.wait())
     refused = await reached(world.reconciler.reread(tmp_path / "key"))
     answers.set()
     assert (refused.outcome, refused.problems[0].code) == ("rejected", Code.KEY_FILE)

@@ -1,0 +1,48 @@
+"""What is in force of the document itself and of no model: its server section, keys and certificates.
+
+Owns the values and tells them to whom they concern. When they change is the reconciler's business.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from halogend.config.facts import FileFact
+from halogend.config.places import Places
+from halogend.config.schema import Document
+from halogend.control.access import Access
+from halogend.control.house import House
+from halogend.control.machine import Machine
+from halogend.control.plan_report import rooms_of
+from halogend.control.planning import Draft
+
+_log = structlog.get_logger()
+
+
+class InForce:
+    """`document` is None before the first; `access` is what its keys and certificates hold, `places` where its
+    fields are. Written under the reconciler's lock only."""
+
+    def __init__(self, house: House, machine: Machine) -> None:
+        self.document: Document | None = None
+        self.access = Access()
+        self.places = Places()
+        self._house = house
+        self._machine = machine
+        self._warned: frozenset[str] = frozenset()
+
+    def put(self, drafted: Draft) -> None:
+        if (document := drafted.document) is None:
+            return
+        self.document, self.access, self.places = document, drafted.access, drafted.parsed.places
+        self._house.router.all_must_serve = document.server.ready == "all"
+        self._house.loads.resize(document.reload.max_parallel_loads)
+        rooms = rooms_of(document, self._machine.devices)
+        self._house.metrics.rooms({name: (room.reserve_bytes, room.foreign_bytes) for name, room in rooms.items()})
+
+    def warn(self, files: tuple[FileFact, ...]) -> None:
+        """Once, not at every reload."""
+        found = frozenset(each.fault.message for each in files if each.warning)
+        for message in sorted(found - self._warned):
+            _log.warning("input_warning", message=message)
+        self._warned = found
