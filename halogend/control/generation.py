@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from halogend.control.health import SPEAKING_S, Pulse
 from halogend.control.live_changes import LiveChanges
 from halogend.control.process import Host
-from halogend.control.replica import Company, Lease, Replica, ReplicaSpec
+from halogend.control.replica import Company, Lease, Replica
+from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import Ready
 from halogend.control.tally import counters_of, together
 from halogend.control.waits import all_of

@@ -16,7 +16,8 @@ from halogend.control.ledger import Holding, Ledger
 from halogend.control.lingering import Lingering
 from halogend.control.process import Host
 from halogend.control.receipts import ModelRecord, StepRecord
-from halogend.control.replica import Replica, ReplicaSpec
+from halogend.control.replica import Replica
+from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.router import Router
 from halogend.control.slots import Slots
 from halogend.control.target import Target, Way

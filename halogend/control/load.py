@@ -21,7 +21,8 @@ from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord
-from halogend.control.replica import Replica, ReplicaSpec
+from halogend.control.replica import Replica
+from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.shrink import take_room
 from halogend.control.startup import StartError
 from halogend.control.target import Target, with_pool

@@ -16,8 +16,9 @@ import structlog
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import ENGINE_NICENESS, TEXT_NICENESS, check_unchanged
-from halogend.control.replica import Replica, ReplicaSpec
+from halogend.control.replica import Replica
 from halogend.control.replica_changes import UpdateError
+from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import StartError
 from halogend.control.unit import Unit
 from halogend.wire.messages import PrepareEngine, PrepareText

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from halogend.control.facts import Resolved
 from halogend.control.machine import Machine
-from halogend.control.replica import ReplicaSpec
+from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.route import RouteSettings
 from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
 

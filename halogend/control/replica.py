@@ -25,6 +25,7 @@ from halogend.control.ledger import Holding
 from halogend.control.process import Host
 from halogend.control.replica_changes import ReplicaChanges
 from halogend.control.replica_memory import ReplicaMemory
+from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import Ready, Startup
 from halogend.control.workers import ENGINE, Workers
 from halogend.wire.messages import (
@@ -32,14 +33,12 @@ from halogend.wire.messages import (
     AnyMessage,
     EngineLimits,
     EngineReady,
-    EngineSpec,
     EngineStats,
     Hello,
     PoolResized,
     SetThreads,
     StartFailed,
     TextReady,
-    TextSpec,
 )
 
 _log = structlog.get_logger()
@@ -53,22 +52,6 @@ class State(enum.StrEnum):
     READY = "ready"
     STOPPED = "stopped"
     DEAD = "dead"
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaSpec:
-    """Frozen before the processes start. `cores` are those they run on; none: all. `weight` is its part of the
-    requests beside other replicas, `fingerprint` that of the checkpoint that is meant."""
-
-    model: str
-    text: TextSpec
-    engine: EngineSpec
-    progress_timeout_s: float
-    warmup_prompt: str
-    cores: tuple[int, ...] = ()
-    fingerprint: str = ""
-    device: str = ""
-    weight: float = 1.0
 
 
 class Lease(Protocol):

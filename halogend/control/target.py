@@ -19,7 +19,7 @@ from halogend.config.schema import ModelConfig
 from halogend.control.facts import Inputs
 from halogend.control.ledger import Holding, together
 from halogend.control.load_plan import LoadPlan
-from halogend.control.replica import ReplicaSpec
+from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.route import RouteSettings
 from halogend.wire.messages import EngineLimits
 

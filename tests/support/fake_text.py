@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from halogend.control.generation import Generation
 from halogend.control.process import Host
-from halogend.control.replica import ReplicaSpec, State
+from halogend.control.replica import State
+from halogend.control.replica_spec import ReplicaSpec
 from halogend.wire.channel import AsyncChannel
 from halogend.wire.messages import (
     Abort,

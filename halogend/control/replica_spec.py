@@ -1,0 +1,23 @@
+"""What a replica is made from, whole before its processes start. What it learns as it runs is the replica's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from halogend.wire.messages import EngineSpec, TextSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """Frozen before the processes start. `cores` are those they run on; none: all. `weight` is its part of the
+    requests beside other replicas, `fingerprint` that of the checkpoint that is meant."""
+
+    model: str
+    text: TextSpec
+    engine: EngineSpec
+    progress_timeout_s: float
+    warmup_prompt: str
+    cores: tuple[int, ...] = ()
+    fingerprint: str = ""
+    device: str = ""
+    weight: float = 1.0
