@@ -25,9 +25,8 @@ from halogend.api.app import inference_app
 from halogend.api.listeners import Applications, Listeners
 from halogend.api.services import Services
 from halogend.control.acceptance import Source
+from halogend.control.administration import Administration
 from halogend.control.cores import Cores
-from halogend.control.draining import Draining, draining
-from halogend.control.events import Events
 from halogend.control.file_source import FileSource
 from halogend.control.generation import Generation
 from halogend.control.history import History
@@ -37,9 +36,7 @@ from halogend.control.ledger import Ledger
 from halogend.control.lookout import Lookout
 from halogend.control.machine import probe
 from halogend.control.notify import Notifier
-from halogend.control.planning import Given
 from halogend.control.process import Host
-from halogend.control.push import Push
 from halogend.control.receipts import Outcome, Receipt
 from halogend.control.reconciler import Reconciler
 from halogend.control.router import Router
@@ -47,7 +44,6 @@ from halogend.control.source import AnySource, Content, PushedSource, StatedSour
 from halogend.control.source_files import read_content
 from halogend.control.standing import standing
 from halogend.control.state_dir import StateDir, StateError
-from halogend.control.status import cache, status
 from halogend.control.steering import Steering
 from halogend.control.supervisor import Supervisor
 from halogend.control.waits import first_of
@@ -82,7 +78,7 @@ async def run(options: Options) -> int:
 
 
 class Daemon:
-    """Single writer of everything it builds; nothing here outlives `run`."""
+    """Single writer of everything it builds; nothing here outlives `run`. `admin` is the operator's side of it."""
 
     def __init__(self, options: Options) -> None:
         machine = probe()
@@ -108,7 +104,9 @@ class Daemon:
         self._notifier = Notifier.from_environ(options.environ, os.getpid())
         self._supervisor = Supervisor(self._reconciler, self._notifier)
         self._lookout = Lookout(self._reconciler, self._steering, self._source.view)
-        self._started_at = self._house.clock()
+        self.admin = Administration(
+            self._reconciler, self._steering, self._supervisor, self._lookout, self._house.clock(), self._views
+        )
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -181,76 +179,19 @@ class Daemon:
             return PushedSource(str(config), lambda: read_content(config) if os.path.lexists(config) else None)
         return FileSource(config, self._on_change)
 
-    # --- what the applications need (api.ports) ---------------------------------------------------
-
     def inference(self) -> Any:
         return inference_app(Services(router=self._router, metrics=self._metrics))
 
     def administration(self) -> Any:
-        return admin_app(self)
+        return admin_app(self.admin)
 
-    def status(self) -> dict[str, Any]:
-        whole = status(self._reconciler, __version__, self._started_at)
-        own = {"source_watch": self._source.view(), "devices": self._steering.ledger()["devices"]}
-        return {**whole, **self._steering.view(), **self._listeners.view(), **own}
-
-    def receipts(self) -> tuple[Receipt, ...]:
-        return self._reconciler.receipts.all()
-
-    def receipt(self, receipt_id: str) -> Receipt | None:
-        return self._reconciler.receipts.get(receipt_id)
-
-    def reload(self, trigger: str, actor: str, *, force: bool = False) -> Receipt:
-        return self._followed(self._reconciler.reload(trigger, actor, force=force))
-
-    async def plan(self, given: Given | None) -> dict[str, Any]:
-        return await self._steering.plan(given)
-
-    async def plan_rollback(self, receipt_id: str | None) -> dict[str, Any]:
-        return await self._steering.plan_rollback(receipt_id)
-
-    def rollback(self, receipt_id: str | None, actor: str) -> Receipt:
-        return self._followed(self._steering.rollback(receipt_id, actor))
-
-    def hold(self, actor: str) -> dict[str, Any]:
-        held = self._steering.hold(actor)
-        self._lookout.tick()
-        return held
-
-    def resume(self, actor: str) -> Receipt | None:
-        receipt = self._steering.resume(actor)
-        self._lookout.tick()
-        return None if receipt is None else self._followed(receipt)
-
-    def ledger(self) -> dict[str, Any]:
-        return self._steering.ledger()
-
-    def cache(self) -> dict[str, Any]:
-        return cache(self._house)
-
-    def events(self) -> Events:
-        return self._house.events
-
-    def draining(self, model: str) -> Draining:
-        return draining(self._house, model)
-
-    def _followed(self, receipt: Receipt) -> Receipt:
-        self._supervisor.follow(receipt)
-        return receipt
-
-    def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
-        return self._followed(self._steering.put(push, actor, force=force))
-
-    async def plan_put(self, push: Push) -> dict[str, Any]:
-        return await self._steering.plan_put(push)
-
-    def document(self, *, is_desired: bool = False) -> tuple[str, str | None]:
-        return self._reconciler.document(is_desired=is_desired)
+    def _views(self) -> dict[str, Any]:
+        return {**self._listeners.view(), "source_watch": self._source.view()}
 
     # --- signals and ends -------------------------------------------------------------------------
 
     def _on_change(self, content: Content) -> None:
-        self._followed(self._reconciler.reload("file", "file", content))
+        self._supervisor.follow(self._reconciler.reload("file", "file", content))
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()

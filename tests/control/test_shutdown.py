@@ -139,7 +139,7 @@ async def run(tmp_path):
 
 
 def _first(whole):
-    return whole.receipts()[0]
+    return whole.admin.receipts()[0]
 
 
 async def test_sigterm_while_the_first_documents_files_do_not_answer_ends_at_once_with_0(run, monkeypatch):
@@ -184,7 +184,7 @@ async def test_sigterm_answers_requests_that_wait_for_a_load(run):
 
 async def test_s9_sigterm_waits_for_a_stream_and_a_second_one_does_not(run):
     world, whole, task = await run()
-    await reached(await until(lambda: whole.receipts() and _first(whole), "a receipt"))
+    await reached(await until(lambda: whole.admin.receipts() and _first(whole), "a receipt"))
     world.router = whole._router
     slow = world.stage.hold("generate", prompt="slow")
     answer = await world.submit("a", "slow", 5)
@@ -201,7 +201,7 @@ async def test_s9_sigterm_waits_for_a_stream_and_a_second_one_does_not(run):
 
 async def test_listeners_of_a_document_that_comes_during_the_end_are_closed_too(run):
     world, whole, task = await run()
-    await reached(await until(lambda: whole.receipts() and _first(whole), "a receipt"))
+    await reached(await until(lambda: whole.admin.receipts() and _first(whole), "a receipt"))
     world.router = whole._router
     slow = world.stage.hold("generate", prompt="slow")
     answer = await world.submit("a", "slow", 5)
@@ -211,7 +211,7 @@ async def test_listeners_of_a_document_that_comes_during_the_end_are_closed_too(
     port = free_port()
     admin = f"unix:{world.folder}/other.sock"
     (world.folder / "config.yaml").write_text(document(world.model("a"), server={"port": port, "admin": admin}))
-    await reached(whole.reload("signal", "SIGHUP"))
+    await reached(whole.admin.reload("signal", "SIGHUP"))
     os.kill(os.getpid(), signal.SIGTERM)
     assert await task == 0
     assert failure_of(await collect(answer)) == "shutting_down"
@@ -239,7 +239,7 @@ async def test_s4_a_start_at_which_no_model_can_be_loaded_ends_with_69(run):
 
 async def test_l4_a_busy_port_rejects_the_edit_and_the_old_listener_serves_on(run):
     world, whole, _ = await run()
-    first = await until(lambda: whole.receipts() and _first(whole), "a receipt")
+    first = await until(lambda: whole.admin.receipts() and _first(whole), "a receipt")
     await reached(first)
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     text = yaml.safe_load((world.folder / "config.yaml").read_text())
@@ -247,7 +247,7 @@ async def test_l4_a_busy_port_rejects_the_edit_and_the_old_listener_serves_on(ru
     text["server"]["port"] = server.sockets[0].getsockname()[1]
     text["models"][0]["max_batch"] = 7
     (world.folder / "config.yaml").write_text(yaml.safe_dump(text))
-    receipt = await reached(whole.reload("api", "test"))
+    receipt = await reached(whole.admin.reload("api", "test"))
     assert (receipt.outcome, receipt.problems[0].code) == ("rejected", "HRT-1008")
     assert whole._house.units["a"].active.config.max_batch == 64
     _, writer = await asyncio.open_connection("127.0.0.1", old_port)
