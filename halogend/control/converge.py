@@ -78,7 +78,7 @@ async def _make_ready(unit: Unit, change: Change, house: House) -> Turn:
     if (retired := unit.returnable(target)) is not None:
         return await take_back(unit, target, house, change.record, retired)
     await _until_reclaimed(unit, target)
-    if target.replaces and unit.serving is not None:
+    if unit.serving is not None and (target.replaces or unit.alive() is None):
         await _hold_and_reclaim(unit, target, house, change.record)
     old = unit.alive()
     if target.way is Way.ROLLING and old is not None:
@@ -202,7 +202,7 @@ async def grow(unit: Unit, house: House) -> None:
 
 
 async def _hold_and_reclaim(unit: Unit, target: Target, house: House, record: ModelRecord) -> None:
-    """Replace: requests wait in the router while the old generation drains and ends."""
+    """Replace, or an old one that died: requests wait in the router while it drains and ends."""
     old = retire(unit, house)
     house.router.hold(unit.name)
     unit.serving = None
@@ -250,8 +250,8 @@ async def _until_departed(unit: Unit) -> None:
 
 
 async def restore(unit: Unit, before: Target | None, house: House, reason: str) -> None:
-    """The inverse of a replace: the old spec is loaded again. Where there was none, or it fails as
-    well, requests are told why."""
+    """The inverse of a replace: the old generation is taken back while it drains, else its spec is loaded again.
+    Where there was none, or it fails as well, requests are told why."""
     if unit.serving is not None:
         return
     unit.trouble = reason
@@ -259,6 +259,8 @@ async def restore(unit: Unit, before: Target | None, house: House, reason: str) 
         house.router.give_up(unit.name, reason)
         return
     try:
+        if await _comes_back(unit, before, house):
+            return
         newcomer = await load(unit, before, house, None, await present_fingerprint(before))
     except Superseded:
         return
@@ -267,3 +269,16 @@ async def restore(unit: Unit, before: Target | None, house: House, reason: str) 
         house.router.give_up(unit.name, unit.trouble)
         return
     assign(unit, before, newcomer, house, None)
+
+
+async def _comes_back(unit: Unit, before: Target, house: House) -> bool:
+    """Does the generation that still drains serve again? Raises Superseded."""
+    retired = unit.returnable(before)
+    if retired is None:
+        return False
+    try:
+        (await take_back(unit, before, house, None, retired)).commit()
+    except (StartError, UpdateError) as error:
+        _log.warning("not_taken_back", model=unit.name, generation=retired.generation.number, error=str(error))
+        return False
+    return True

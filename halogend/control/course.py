@@ -63,7 +63,7 @@ class Course:
         self._before = held
         self._models = {name: _Model(each) for name, each in present.items()}
         self._wanted = wanted
-        self._parked: list[tuple[str, str]] = []
+        self._later: list[tuple[str, str]] = []
         self._awaited: list[str] = []
         self._leaving = [(each, name) for name, was in present.items() for each in was.draining]
         self._peaks = Peaks()
@@ -72,7 +72,7 @@ class Course:
         """In converge's order: what is not wanted goes first; then one load after the other."""
         for name in self._wanted:
             self._models.setdefault(name, _Model(Present()))
-        self._take_back()
+        self._take_back(order)
         to_load = [name for name, target in self._wanted.items() if not self._models[name].serves(target)]
         coming = [name for name in to_load if self._models[name].comes(self._wanted[name])]
         for name, model in self._models.items():
@@ -92,7 +92,7 @@ class Course:
         self._load_all(loads, coming, begun, order)
         if order.together:
             self._update_and_withdraw(to_load)
-        self._leaving += self._parked
+        self._leaving += self._later
         while self._leaving:
             self._reclaim(0)
 
@@ -130,14 +130,15 @@ class Course:
     def device(self, device: str) -> DeviceForecast:
         return self._peaks.of(device, self._before, self.held)
 
-    def _take_back(self) -> None:
-        """Without a load, at once: the old one serves again, and what served meanwhile is on its way out."""
+    def _take_back(self, order: Order) -> None:
+        """Without a load: the old one serves again, and what served meanwhile is on its way out, at once or when
+        all are ready."""
         for name, target in self._wanted.items():
             model = self._models[name]
             back = None if model.serves(target) else returning(model.was.returnable, target)
             if back is not None:
                 self._leaving.remove((back.name, name))
-                self._leave(name)
+                self._leave(name, later=order.together)
                 model.serving, model.active, model.reserve_bytes = back.name, target, back.reserve_bytes
                 model.surplus_bytes = back.surplus_bytes
 
@@ -216,19 +217,17 @@ class Course:
 
     def _follow(self, name: str, newcomer: str) -> None:
         """The switch: the newcomer serves, what served is on its way out, or stands by for a probation."""
-        is_tried = self._models[name].serving is not None and self._wanted[name].config.probation is not None
-        self._leave(name)
-        if is_tried:
-            self._parked.append(self._leaving.pop())
+        self._leave(name, later=self._wanted[name].config.probation is not None)
         target, model = self._wanted[name], self._models[name]
         model.serving, model.active = newcomer, target
         model.reserve_bytes, model.surplus_bytes = target.spec.engine.pool_reserve_bytes, 0
         self._resize_all()
 
-    def _leave(self, name: str) -> None:
+    def _leave(self, name: str, *, later: bool = False) -> None:
+        """`later`: nothing that is loaded may count on its bytes."""
         model = self._models[name]
         if model.serving is not None:
-            self._leaving.append((model.serving, name))
+            (self._later if later else self._leaving).append((model.serving, name))
             model.serving = None
 
     def _reclaim(self, index: int) -> None:

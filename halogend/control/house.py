@@ -68,8 +68,7 @@ class House:
         """The same for pools of `model` that serve, by the ledger's names of their replicas: each keeps what it
         has, and grows into what no other model's load waits for."""
         held = self._beside(*names)
-        others = [unit.awaited for unit in self.units.values() if unit.name != model]
-        awaited = [part.least for target in others if target is not None for part in target.parts]
+        awaited = [part.least for unit in self.units.values() if unit.name != model for part in unit.awaited]
         found = []
         for part, name in zip(parts, names, strict=True):
             found.append(part.grown_beside(self.ledger.holding(name) or part.holding, held, awaited))
@@ -90,9 +89,9 @@ class House:
             held.append(part.least)
         return None
 
-    def taken(self, target: Target) -> int:
+    def taken(self, target: Target, besides: str) -> int:
         """Bytes of its device's budget that others take."""
-        return target.taken_of(self._beside())
+        return target.taken_of(self._beside(besides))
 
     def _beside(self, *besides: str) -> list[Holding]:
         return [holding for name, holding in self.ledger.held().items() if name not in besides]
@@ -106,8 +105,10 @@ class House:
     def goes_after_others(self, unit: Unit) -> bool:
         """A new model comes after those that serve and can be loaded anew now: their old generations give
         memory back, and a new model takes it."""
-        if unit.serving is not None:
-            return False
+        return unit.serving is None and self.others_load_anew(unit)
+
+    def others_load_anew(self, unit: Unit) -> bool:
+        """Do other models that serve wait for nothing but their turn to load? Their old ones go then."""
         wanted = [each.about_to_load for each in self.units.values() if each is not unit and not each.reclaims]
         return any(target is not None and (target.way is Way.SHRINK or self.fits(target)) for target in wanted)
 
@@ -115,9 +116,9 @@ class House:
         """Would a load take time from anybody?"""
         return any(unit.alive() is not None or unit.draining for unit in self.units.values())
 
-    def any_draining(self) -> bool:
-        """Is a generation on its way out, so that memory will come free?"""
-        return any(unit.draining for unit in self.units.values())
+    def any_gives_back(self) -> bool:
+        """Is memory on its way back?"""
+        return any(unit.gives_back for unit in self.units.values())
 
     def enter(self, replica: Replica, holding: Holding) -> None:
         self.ledger.enter(replica.name, holding)

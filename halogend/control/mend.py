@@ -61,11 +61,9 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
         if unit.serving is not generation:
             return
         try:
-            await house.loads.acquire()
-            try:
+            async with house.loads:
                 newcomer = await _started(generation, dead)
-            finally:
-                house.loads.release()
+            await _take_what_came(generation, newcomer, dead)
         except (StartError, UpdateError) as error:
             dead.trouble = str(error)
             _log.error("replica_not_started", model=unit.name, replica=dead.name, error=str(error))
@@ -80,14 +78,23 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
 
 
 async def _started(generation: Generation, dead: Replica) -> Replica:
-    """With every live change that was committed until it is returned. Raises StartError and UpdateError; its
-    processes are gone then."""
+    """It could serve; with what was committed before. Raises StartError; its processes are gone then."""
     newcomer = generation.make(_beside_others(dead.present_spec), instead_of=dead)
     try:
         await check_unchanged(newcomer.spec)  # another model beside the others would be worse than none
         await newcomer.start()
         await check_unchanged(newcomer.spec)
         await newcomer.measure()
+    except BaseException:
+        await newcomer.stop()
+        raise
+    return newcomer
+
+
+async def _take_what_came(generation: Generation, newcomer: Replica, dead: Replica) -> None:
+    """Every live change that was committed until it returns. One that is held may wait for a load, so no place in
+    their line is kept meanwhile. Raises StartError and UpdateError; its processes are gone then."""
+    try:
         await generation.live.until_settled()
         while not _is_current(newcomer, dead):
             await _catch_up(generation, newcomer, dead)
@@ -97,7 +104,6 @@ async def _started(generation: Generation, dead: Replica) -> Replica:
     except BaseException:
         await newcomer.stop()
         raise
-    return newcomer
 
 
 def _beside_others(spec: ReplicaSpec) -> ReplicaSpec:

@@ -54,7 +54,7 @@ async def _park(unit: Unit, retired: Retired, house: House, record: ModelRecord 
         step.detail.update(generation=probation.generation, parked=retired.generation.number)
         await first_of(retired.unparked(), retired.generation.died.wait(), asyncio.sleep(probation.left_s))
         step.detail.update(requests=probation.requests, errors=probation.errors, failed=probation.failed or None)
-    if retired.stage is Stage.PARKED and not probation.failed:
+    if retired.stage is Stage.PARKED and (unit.probation is not probation or not probation.failed):
         unit.end_probation()
     await retired.unparked()
 

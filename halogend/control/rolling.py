@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import structlog
 
 from halogend.control.admission import Superseded, Wanted, unless_superseded
@@ -25,6 +26,7 @@ from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import dismiss
 from halogend.control.replica import Replica
 from halogend.control.replica_changes import UpdateError
+from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import StartError
 from halogend.control.target import Target
 from halogend.control.unit import Unit
@@ -95,6 +97,12 @@ class _Course:
         self.house.router.serve_alone(self.unit.name)
         self.house.leave(self.new)
 
+    def _fitting(self, was: Replica, part: Target) -> ReplicaSpec:
+        """With so much of its pool as nobody took meanwhile; it grows again."""
+        spec, (kv_bytes,) = was.present_spec, self.house.grants([part])
+        limits = msgspec.structs.replace(was.engine_limits, pool_bytes=min(kv_bytes, was.engine_limits.pool_bytes))
+        return replace(spec, engine=msgspec.structs.replace(spec.engine, limits=limits))
+
     async def _take_off(self, device: str) -> None:
         """The new replica there, if it came so far."""
         for replica in [each for each in self.new.replicas if each.spec.device == device]:
@@ -105,12 +113,13 @@ class _Course:
     async def _start_again(self, was: Replica) -> None:
         """In its place. One that does not come is as dead as if it had died there: it is tried again, or the
         generation is dead with it."""
-        again = self.old.make(was.present_spec, instead_of=was)
         active = self.unit.active
         part = None if active is None else active.part_on(was.spec.device) or active
-        if part is not None:  # with what it was measured to take before
-            kv_bytes = again.engine_limits.pool_bytes
-            self.house.enter(again, replace(part.over(was.memory.surplus_bytes).holding, kv_bytes=kv_bytes))
+        # With what it was measured to take before.
+        known = None if part is None else part.over(was.memory.surplus_bytes)
+        again = self.old.make(was.present_spec if known is None else self._fitting(was, known), instead_of=was)
+        if known is not None:
+            self.house.enter(again, replace(known.holding, kv_bytes=again.engine_limits.pool_bytes))
         try:
             await check_unchanged(again.spec)
             await again.start()

@@ -35,9 +35,9 @@ _LOOK_S = 0.2  # an engine tells once a second what its requests hold
 def may_shrink(unit: Unit, target: Target, house: House) -> bool:
     """Could the old pool give what is missing, once its requests have ended?"""
     serving, active = unit.alive(), unit.active
-    if target.way is not Way.SHRINK or serving is None or active is None:
+    if target.way is not Way.SHRINK or serving is None or active is None or len(serving.replicas) != 1:
         return False
-    return _left(serving, target, house) >= active.floor_bytes
+    return _left(unit, serving, target, house) >= active.floor_bytes
 
 
 async def shrink(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> None:
@@ -94,21 +94,33 @@ async def _give(unit: Unit, target: Target, house: House, over: asyncio.Event) -
     old_bytes = _held(serving, house).kv_bytes
     if old_bytes > serving.engine_limits.pool_bytes:
         return None  # it was told, and has not confirmed it yet
-    kv_bytes = _left(serving, target, house)
+    kv_bytes = _left(unit, serving, target, house)
     if kv_bytes < active.floor_bytes:
         raise _does_not_fit(target, f"the old pool keeps one full request ({mib(active.floor_bytes)})")
     if kv_bytes < _referenced_bytes(serving) + active.floor_bytes:
         return None
     adjustment = await prepare(serving, active, active, house, most_kv_bytes=kv_bytes)
-    room = Holding(target.device, weights_bytes=0, working_bytes=0, kv_bytes=old_bytes - kv_bytes)
-    adjustment.commit(lambda: None if over.is_set() else house.ledger.enter(room_of(unit), room))
+
+    def settling() -> None:
+        if not over.is_set():
+            _keep(unit, old_bytes - kv_bytes, target, house)
+
+    adjustment.commit(settling)
     _log.info("pool_shrunk", model=unit.name, generation=serving.number, pool_bytes=kv_bytes)
     return old_bytes, kv_bytes
 
 
-def _left(serving: Generation, target: Target, house: House) -> int:
-    """Bytes the old pool would keep."""
-    return target.left_to(_held(serving, house), house.taken(target))
+def _keep(unit: Unit, more_bytes: int, target: Target, house: House) -> None:
+    """For the newcomer, beside what it has given before."""
+    before = house.ledger.holding(room_of(unit))
+    kv_bytes = more_bytes + (0 if before is None else before.kv_bytes)
+    room = Holding(target.device, weights_bytes=0, working_bytes=0, kv_bytes=kv_bytes)
+    house.ledger.enter(room_of(unit), room)
+
+
+def _left(unit: Unit, serving: Generation, target: Target, house: House) -> int:
+    """Bytes the old pool would keep. What it gave before is there for the newcomer."""
+    return target.left_to(_held(serving, house), house.taken(target, room_of(unit)))
 
 
 def _held(serving: Generation, house: House) -> Holding:

@@ -44,9 +44,7 @@ def decide(
     """`wanted` are targets at home. The plan's are where each will be."""
     settled = {name: _stays(now.goals.get(name), target) or _back(now, target) for name, target in wanted.items()}
     open_ways = {
-        name: list(_ways(wanted[name], has_old=_has_old(now, name), rolls=_rolls(now, wanted[name], documents[1])))
-        for name, target in settled.items()
-        if target is None
+        name: list(_ways(now, wanted[name], documents[1])) for name, target in settled.items() if target is None
     }
     first = {name: target or open_ways[name][0] for name, target in settled.items()}
     chosen, bytes_ = dict(first), _played(now, first, documents[1])
@@ -73,24 +71,27 @@ def _back(now: Now, new: Target) -> Target | None:
     return next((each for each in places if returning(there.returnable, each) is not None), None)
 
 
-def _has_old(now: Now, name: str) -> bool:
-    there = now.present.get(name)
-    return there is not None and there.serving is not None
+def _serving(now: Now, name: str) -> int:
+    """Replicas of the model that serve."""
+    return sum(each.serving is not None for each in now.present.get(name, Present()).parts)
+
+
+def _shrinks(now: Now, target: Target) -> bool:
+    """Can an old pool give room? One of several has no newcomer in its place."""
+    return _serving(now, target.name) == 1 and target.config.exec_mode == "single"
 
 
 def _rolls(now: Now, target: Target, document: Document) -> bool:
     """Can it go replica by replica? With one that gives way nothing would serve; and what gave way can neither
     stand by for a probation nor wait for a moment at which all switch."""
-    there = now.present.get(target.name, Present())
-    serving = sum(each.serving is not None for each in there.parts)
-    return (
-        serving > 1 and target.config.exec_mode != "single" and not (target.config.probation or document.reload.atomic)
-    )
+    is_apart = target.config.probation or document.reload.atomic
+    return _serving(now, target.name) > 1 and target.config.exec_mode != "single" and not is_apart
 
 
-def _ways(target: Target, *, has_old: bool, rolls: bool) -> Iterator[Target]:
+def _ways(now: Now, target: Target, document: Document) -> Iterator[Target]:
     """In order of choice; the one that is tried is the first."""
-    stated, shrinks = target.config.reload.strategy, has_old and target.config.exec_mode == "single"
+    stated, has_old = target.config.reload.strategy, _serving(now, target.name) > 0
+    shrinks, rolls = _shrinks(now, target), _rolls(now, target, document)
     is_impossible = (stated == "rolling" and not rolls) or (stated == "shrink" and not shrinks)
     if stated in _BESIDE or not has_old or is_impossible:
         yield target.by(Way.OVERLAP)
@@ -124,7 +125,7 @@ def _is_idle(now: Now, target: Target, chosen: Mapping[str, Target]) -> bool:
 
 def _tried(target: Target, now: Now, document: Document) -> list[str]:
     """The ways that were looked at beside the first, in words."""
-    first, *others = _ways(target, has_old=_has_old(now, target.name), rolls=_rolls(now, target, document))
+    first, *others = _ways(now, target, document)
     places = [each.device for each in others if each.way is Way.OVERLAP]
     tried = [f"on {', '.join(places)}"] if places else []
     if Way.SHRINK in {each.way for each in (first, *others)}:
@@ -136,14 +137,14 @@ def _tried(target: Target, now: Now, document: Document) -> list[str]:
     return tried
 
 
-def _levers(target: Target, *, has_old: bool) -> str:
+def _levers(now: Now, target: Target) -> str:
     """What would make room."""
     lower = f"lower kv_cache_ratio or max_model_len, or remove a model from {target.device}"
-    if not has_old:
+    if not _serving(now, target.name):
         return f"{lower}, or take another device"
     stated = target.config.reload.strategy
-    between = "shrink" if target.config.exec_mode == "single" else "rolling"
-    ways = {"overlap": f"{between} or replace", "replace": ""}
+    between = "rolling or " if target.config.exec_mode != "single" else "shrink or " if _shrinks(now, target) else ""
+    ways = {"overlap": f"{between}replace", "replace": ""}
     others = ways.get(stated, "replace")
     has_spare = any(each.landing is Landing.SPARE for each in target.elsewhere)
     may_land = target.config.exec_mode == "single" and not has_spare
@@ -165,7 +166,7 @@ def _refused(
 
 def _advice(now: Now, wanted: Target, document: Document) -> tuple[list[str], str]:
     """What was tried, and what would make room."""
-    return _tried(wanted, now, document), _levers(wanted, has_old=_has_old(now, wanted.name))
+    return _tried(wanted, now, document), _levers(now, wanted)
 
 
 def _played(now: Now, chosen: Mapping[str, Target], document: Document) -> Forecast:

@@ -8,6 +8,7 @@ from halogend.config.codes import Code
 from halogend.control.change import Change
 from halogend.control.converge import converge, give_up, grow, restore, roll_back
 from halogend.control.house import House
+from halogend.control.receipts import Outcome
 from halogend.control.recover import recover
 from halogend.control.unit import Unit
 
@@ -36,6 +37,8 @@ async def tend(unit: Unit, house: House) -> None:
             await _after_fault(unit, change, house, f"{Code.INTERNAL}: {error!r}")
         finally:
             unit.end()
+        if change is not None and change.record.outcome in (Outcome.FAILED, Outcome.SUPERSEDED):
+            house.tell_of_room()  # what waited for its load waits no more
     del house.units[unit.name]
 
 

@@ -99,13 +99,17 @@ class Unit:
         return self.active if self._current is None else self._current.target
 
     @property
-    def awaited(self) -> Target | None:
-        """What is wanted and has to be loaded, before the load begins."""
+    def awaited(self) -> list[Target]:
+        """Replicas that are wanted and have to be loaded, each before its load begins."""
         change = self._pending or self._current
         target = None if change is None else change.target
-        if target is None or self.loading is not None or self.serves(target) or self.returnable(target):
-            return None
-        return target
+        if target is None or self.returnable(target):
+            return []
+        into = self.serving if self.serves(target) else self.loading
+        there = [] if into is None else [*into.replicas, *into.coming]
+        if len(there) == len(target.parts) == 1:  # one alone stays whatever its device is called
+            return []
+        return [part for part in target.parts if part.device not in {each.spec.device for each in there}]
 
     @property
     def about_to_load(self) -> Target | None:
@@ -115,6 +119,21 @@ class Unit:
         if target is None or self.loading is not None or self.alive() is None or self.serves(target):
             return None
         return None if self.returnable(target) else target
+
+    @property
+    def gives_back(self) -> bool:
+        """Will memory of it come free, whatever others do? What a switch will retire counts while its load runs;
+        what waits for the other models of an atomic change, or will stand by for a probation, does not."""
+        ends = any(each.stage in (Stage.DRAINING, Stage.ENDING) for each in self.retired)
+        return ends or (self.serving is not None and (bool(self.serving.leaving) or self._will_retire))
+
+    @property
+    def _will_retire(self) -> bool:
+        """Is another generation loaded, after which what serves goes?"""
+        change = self._current
+        if self.loading is None or change is None or change.target is None or change.barrier is not None:
+            return False
+        return change.target.config.probation is None
 
     @property
     def draining(self) -> list[Generation]:
