@@ -128,11 +128,8 @@ class Daemon:
             self._supervisor.ends(STOP_LIMIT_S)
             await self._end()
             return Exit.DONE
-        if self._reconciler.accepted is None and not (self._source.stays and await self._listens()):
-            sys.stderr.writelines(f"{problem}\n" for receipt in tried for problem in receipt.problems)
-            self._supervisor.ends(STOP_LIMIT_S, standing(self._reconciler))
-            await self._end()
-            return Exit.BAD_DOCUMENT if not tried or tried[0].outcome is Outcome.REJECTED else Exit.FAULT
+        if self._reconciler.accepted is None and (status := await self._why_not(tried)) is not None:
+            return status
         self._source.start()
         keeping = asyncio.create_task(self._listeners.keep())
         watching = asyncio.create_task(self._inputs.run())
@@ -154,6 +151,23 @@ class Daemon:
         await self._end()
         return Exit.DONE if serves else Exit.NOTHING_SERVES
 
+    async def _why_not(self, tried: tuple[Receipt, ...]) -> Exit | None:
+        """Without a document: None where one can be handed in, else how it ended. What it says last is the reason."""
+        if self._source.stays:
+            closed = await self._reconciler.listen()
+            if closed is None:
+                return None
+            _log.error("no_listener", problem=str(closed))
+            sys.stderr.write(f"{closed}\nno document can be handed in: there is no listener\n")
+            reason, status = f"no listener can be had: {closed}", Exit.NOTHING_SERVES
+        else:
+            sys.stderr.writelines(f"{problem}\n" for receipt in tried for problem in receipt.problems)
+            is_bad = not tried or tried[0].outcome is Outcome.REJECTED
+            reason, status = standing(self._reconciler), Exit.BAD_DOCUMENT if is_bad else Exit.FAULT
+        self._supervisor.ends(STOP_LIMIT_S, reason)
+        await self._end()
+        return status
+
     async def _first_document(self) -> tuple[Receipt, ...] | None:
         """What was tried; None where the end was asked for first: files may take long to answer."""
         trying = asyncio.create_task(self._steering.start(resume=self._resume))
@@ -163,13 +177,6 @@ class Daemon:
         trying.cancel()
         await asyncio.wait([trying])
         return None
-
-    async def _listens(self) -> bool:
-        """Without a document: whoever hands one in must find a door."""
-        problem = await self._reconciler.listen()
-        if problem is not None:
-            _log.error("no_listener", problem=str(problem))
-        return problem is None
 
     def _source_of(self, options: Options) -> AnySource:
         config = options.config

@@ -105,7 +105,8 @@ class _AdminEndpoint:
 
     async def put(self, request: Request) -> Response:
         """The document in the body, whatever the source holds; answers as a reload does. `?dry_run=true` answers
-        with the plan of it, `?force=true` goes through a hold, `?file=` is what its problems call it."""
+        with the plan of it, `?force=true` goes through a hold and takes an origin's lower generation, `?file=` is what
+        its problems call it."""
         is_dry, force, file = _switch(request, "dry_run"), _switch(request, "force"), _file(request, "pushed")
         _milestone(request)
         try:
@@ -114,7 +115,7 @@ class _AdminEndpoint:
             return Response(status_code=CLIENT_GONE)
         push = push_of(request.headers, data, file)
         if is_dry:
-            return _planned(await self.admin.plan_put(push))
+            return _planned(await self.admin.plan_put(push, force=force))
         return await _answer(request, lambda: self.admin.put(push, actor_of(request), force=force), status_of)
 
     async def ledger(self, _request: Request) -> Response:

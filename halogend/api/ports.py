@@ -76,7 +76,7 @@ class Admin(Protocol):
     def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
         """Applies a document that is handed in. Raises RequestError (revision_mismatch, stale_origin)."""
 
-    async def plan_put(self, push: Push) -> dict[str, Any]:
+    async def plan_put(self, push: Push, *, force: bool = False) -> dict[str, Any]:
         """What `put` would do; raises as it does."""
 
     async def plan(self, given: Given | None) -> dict[str, Any]:

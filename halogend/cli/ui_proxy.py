@@ -16,9 +16,11 @@ import http.client
 import http.cookies
 import re
 import secrets
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from halogend.cli import admin
@@ -28,7 +30,9 @@ _OWN = frozenset({"same-origin", "none"})  # what Sec-Fetch-Site says of the pag
 _READABLE = re.compile(r"/(ui(/page\.(js|css))?|status|events|receipts(/r[0-9]{1,18})?)")
 _COOKIE = "halogend_ui"
 _SILENCE_S = 30.0
+_MOST_CONNECTIONS = 32
 _PIECE_BYTES = 64 << 10
+Request = socket.socket | tuple[bytes, socket.socket]
 _PASSED_ON = ("content-type", "content-security-policy", "cache-control", "x-content-type-options", "referrer-policy")
 _PLAIN = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -73,15 +77,33 @@ def _same(given: str, meant: str) -> bool:
 
 
 class Proxy(ThreadingHTTPServer):
-    """Listens from the moment it is made. Raises OSError where the port cannot be had."""
+    """Listens from the moment it is made. Raises OSError where the port cannot be had. One connection too many is
+    closed: every user of the machine can make them, and each has a thread."""
 
     def __init__(self, where: admin.Endpoint, port: int = 0, door: Door | None = None) -> None:
         self.where = where
         self.door = door or Door()
+        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         super().__init__(("127.0.0.1", port), Guest)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Nothing: a browser that leaves in the middle is no fault, and would bury the address that was printed."""
+
+    def process_request(self, request: Request, client_address: Any) -> None:
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be had
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Request, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     @property
     def url(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,16 +42,26 @@ class Access:
 
 @dataclass(slots=True)
 class _Looking:
-    """What one look gathers on its way; `in_force` are fingerprints of certificates."""
+    """What one look gathers on its way. Files that are `silent` are taken as they were when they came `in_force`."""
 
     now: float
-    in_force: tuple[str, ...]
+    in_force: Access
+    silent: Collection[Path]
     facts: list[FileFact] = field(default_factory=list)
     prints: dict[str, str] = field(default_factory=dict)
     signatures: dict[Path, Signature] = field(default_factory=dict)
 
     def fault(self, path: str, code: Code, text: str) -> None:
         self.facts.append(FileFact(path, Fault(code, text, _hint(code))))
+
+    def stays(self, *files: str) -> bool:
+        """Takes these files as they were; False where they were not in force."""
+        was = self.in_force
+        if not all(each in was.prints and Path(each) in was.signatures for each in files):
+            return False
+        self.prints |= {each: was.prints[each] for each in files}
+        self.signatures |= {Path(each): was.signatures[Path(each)] for each in files}
+        return True
 
     def took(self, path: str, file: InputFile, name: str, code: Code, *, secret: bool) -> None:
         self.signatures[file.path] = file.signature
@@ -61,12 +71,16 @@ class _Looking:
 
 
 def look(
-    server: ServerConfig, now: float | None = None, in_force: Access | None = None
+    server: ServerConfig,
+    now: float | None = None,
+    in_force: Access | None = None,
+    silent: Collection[Path] = (),
 ) -> tuple[Access, tuple[FileFact, ...]]:
     """What can be used, and what is wrong. `now` is epoch seconds. With a fault among the facts the
     Access is incomplete and must not be applied. A certificate that ended while it was `in_force` is a
-    warning: it must not keep other edits out."""
-    into = _Looking(time.time() if now is None else now, () if in_force is None else in_force.certificates())
+    warning: it must not keep other edits out. Files that are `silent` are not touched: their file system does not
+    answer, and what came `in_force` with them stays so."""
+    into = _Looking(time.time() if now is None else now, in_force or Access(), silent)
     auth = server.auth
     keys = None if auth is None or auth.is_open else tuple(_keys(auth, into))
     tls = _certificate(server.tls, "server.tls", into)
@@ -93,6 +107,9 @@ def _keys(auth: AuthConfig, into: _Looking) -> Iterator[Key]:
 
 
 def _key(config: KeyConfig, path: str, into: _Looking) -> Key | None:
+    kept = next((each for each in into.in_force.keys or () if each.name == config.name), None)
+    if kept is not None and Path(config.file) in into.silent and into.stays(config.file):
+        return Key(config.name, frozenset(config.scopes), kept.digest)
     try:
         value, file = read_key(config.file)
     except KeyFileError as error:
@@ -110,8 +127,10 @@ def _key(config: KeyConfig, path: str, into: _Looking) -> Key | None:
 def _certificate(config: TlsConfig | None, path: str, into: _Looking) -> Certificate | None:
     if config is None:
         return None
+    if {Path(config.cert), Path(config.key)} & set(into.silent) and into.stays(config.cert, config.key):
+        return into.in_force.tls if path == "server.tls" else into.in_force.admin_tls
     try:
-        found, cert, key = read_certificate(config, into.now, into.in_force)
+        found, cert, key = read_certificate(config, into.now, into.in_force.certificates())
     except TlsFileError as error:
         name = config.cert if error.field == "cert" else config.key
         into.fault(f"{path}.{error.field}", Code.TLS_FILE, f"`{error.field}` {name} {error}")

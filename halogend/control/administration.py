@@ -81,8 +81,8 @@ class Administration:
     def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
         return self._followed(self.steering.put(push, actor, force=force))
 
-    async def plan_put(self, push: Push) -> dict[str, Any]:
-        return await self.steering.plan_put(push)
+    async def plan_put(self, push: Push, *, force: bool = False) -> dict[str, Any]:
+        return await self.steering.plan_put(push, force=force)
 
     def document(self, *, is_desired: bool = False) -> tuple[str, str | None]:
         return self.reconciler.document(is_desired=is_desired)

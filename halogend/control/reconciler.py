@@ -53,6 +53,7 @@ class _Ask:
     given: Given | None = None
     push: Push | None = None
     is_sources: bool = True
+    silent: frozenset[Path] = frozenset()
 
 
 class Reconciler:
@@ -165,11 +166,12 @@ class Reconciler:
         self.source.seen(given.content)
         self.source_revision = (await draft(given, self.source.environ, self.machine, self._in_force.access)).revision
 
-    def reread(self, path: Path) -> Receipt:
+    def reread(self, path: Path, silent: frozenset[Path] = frozenset()) -> Receipt:
         """Takes the accepted document's key and certificate files as they are now: the one at `path` is another.
-        Neither the source nor a model's file is looked at: what is wrong there must not keep an old key in force."""
+        Neither the source nor a model's file is looked at: what is wrong there must not keep an old key in force.
+        Files that are `silent` do not answer, and stay as they are."""
         receipt = self.records.open("file", f"input {path}", str(path))
-        self._rereads.put_nowait(_Ask(receipt))
+        self._rereads.put_nowait(_Ask(receipt, silent=silent))
         return receipt
 
     def signatures(self) -> Mapping[Path, Signature]:
@@ -213,7 +215,7 @@ class Reconciler:
 
     async def _reread(self, ask: _Ask) -> None:
         """As accepting, for keys and certificates alone."""
-        await self._rereading.reread(ask.receipt, self.source.file)
+        await self._rereading.reread(ask.receipt, self.source.file, ask.silent)
 
     async def _accept(self, ask: _Ask) -> None:
         """Read, parse, look, check, plan, bind: nothing that runs is touched before all are right."""

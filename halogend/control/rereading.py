@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from halogend.config.codes import Code
 from halogend.config.facts import FileFact
@@ -35,14 +36,14 @@ class Rereading:
     judging: asyncio.Lock
     revision: Callable[[], str | None]
 
-    async def reread(self, receipt: Receipt, file: str) -> None:
-        """Ends the receipt; `file` is what problems call the source. Files are looked at outside the
-        lock, and again where a document came meanwhile."""
+    async def reread(self, receipt: Receipt, file: str, silent: frozenset[Path]) -> None:
+        """Ends the receipt; `file` is what problems call the source, `silent` files are not touched. Files are looked
+        at outside the lock, and again where a document came meanwhile."""
         while (document := self.in_force.document) is not None:
             receipt.revision = receipt.previous_revision = self.revision()
             server, before = document.server, self.in_force.access
             try:
-                access, facts = await aside(partial(look, server, in_force=before), LOOK_LIMIT_S)
+                access, facts = await aside(partial(look, server, in_force=before, silent=silent), LOOK_LIMIT_S)
             except TimeoutError:
                 text = f"the files of keys and certificates did not answer within {LOOK_LIMIT_S:g} s"
                 problem = Problem(Code.KEY_FILE, text, "look for a mount whose server is gone", file)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import re
 import threading
@@ -19,6 +20,7 @@ from pathlib import Path
 import structlog
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
+from watchdog.observers.inotify import InotifyEmitter
 
 from halogend.control.source_files import is_directory
 
@@ -41,6 +43,7 @@ Observe = Callable[[Path, Callable[[], object]], Callable[[], None]]
 
 def inotify(folder: Path, tell: Callable[[], object]) -> Callable[[], None]:
     """As Observe. Opening and reading are our own doing; everything else may be a change."""
+    logging.getLogger(InotifyEmitter.__module__).addFilter(_is_no_end)
     observer = Observer()
     observer.schedule(_Maybe(tell), str(folder))
     try:
@@ -54,6 +57,12 @@ def inotify(folder: Path, tell: Callable[[], object]) -> Callable[[], None]:
         observer.join()
 
     return stop
+
+
+def _is_no_end(record: logging.LogRecord) -> bool:
+    """An event that comes while the observer is told to stop is an error to it: its thread finds its work taken away.
+    It is the end that was asked for."""
+    return "when the thread is inactive" not in record.getMessage()
 
 
 class Watch:

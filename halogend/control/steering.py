@@ -63,30 +63,31 @@ class Steering:
         """What `rollback` would do. Raises RequestError as it does."""
         return await self.plan(self._given(self._kept(receipt_id)))
 
-    async def plan_put(self, push: Push) -> dict[str, Any]:
+    async def plan_put(self, push: Push, *, force: bool = False) -> dict[str, Any]:
         """What `put` would do. Raises RequestError as it does."""
-        self._check(push)
+        self._check(push, force=force)
         return await self.plan(push.given)
 
     # --- what is handed in --------------------------------------------------------------------------
 
     def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
         """Applies a document that is handed in; a file that is the source is left alone. Raises RequestError
-        revision_mismatch, and stale_origin where a later generation of the same object was seen."""
-        self._check(push)
+        revision_mismatch, and stale_origin where a later generation of the same object was seen: with `force` this one
+        is the newest from now on."""
+        self._check(push, force=force)
         if push.origin is not None:
             self._history.came_from(push.origin)
         return self._reconciler.put(push, actor, force=force)
 
-    def _check(self, push: Push) -> None:
+    def _check(self, push: Push, *, force: bool) -> None:
         accepted = self._reconciler.accepted
         differs = push.mismatch(None if accepted is None else accepted.revision)
         if differs is not None:
             raise RequestError("revision_mismatch", f"{differs}. Read it, and hand yours in again.", param="If-Match")
         origin = push.origin
         newest = None if origin is None else self._history.newest_of(origin.uid)
-        if origin is not None and newest is not None and origin.generation < newest.generation:
-            text = f"This is {origin}, and generation {newest.generation} was handed in before."
+        if not force and origin is not None and newest is not None and origin.generation < newest.generation:
+            text = f"This is {origin}, and generation {newest.generation} was handed in before; ?force=true takes it."
             raise RequestError("stale_origin", text, param="Halogen-Origin")
 
     # --- the way back -----------------------------------------------------------------------------

@@ -46,11 +46,11 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 ROWS = (
     Row(Exit.DONE, "daemon", "stopped in order, by SIGTERM or SIGINT, also when that came during the first load"),
     Row(Exit.USAGE, "daemon", "a wrong command line"),
-    Row(Exit.NOTHING_SERVES, "daemon", "the first document is right, but every model of it failed to load (not with "
-        "`--source push`)"),
+    Row(Exit.NOTHING_SERVES, "daemon", "the first document is right, but every model of it failed to load; with "
+        "`--source push`: no listener can be had, so that nobody could hand a document in"),
     Row(Exit.FAULT, "daemon", "a fault of halogend's own while it took the first document", restart=True),
     Row(Exit.BAD_DOCUMENT, "daemon", "the first document was refused: unreadable, wrong, too large for the machine, "
-        "or its address cannot be had (with `--source push` only where no listener can be had)"),
+        "or its address cannot be had (not with `--source push`)"),
     Row(Exit.DONE, "check", "the document is valid"),
     Row(Exit.REFUSED, "check", "the document is not valid"),
     Row(Exit.USAGE, "check", "a wrong command line, or the file cannot be read"),

@@ -46,7 +46,7 @@ class ScriptedAdmin:
         self.pushes.append(push)
         return self.held.open("put", f"{actor} by force" if force else actor)
 
-    async def plan_put(self, push: Push) -> dict[str, Any]:
+    async def plan_put(self, push: Push, *, force: bool = False) -> dict[str, Any]:
         return {"outcome": "changes", "file": push.file}
 
     async def plan(self, given: Given | None) -> dict[str, Any]:

@@ -188,6 +188,20 @@ def test_an_address_that_cannot_be_had(tmp_path):
         assert "HRT-1008" in running.log.read_text()
 
 
+def test_a_door_for_pushed_documents_that_cannot_be_had(tmp_path):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as busy,
+        socket.socket(socket.AF_UNIX) as admin,
+    ):
+        (tmp_path / "halogend").mkdir()
+        admin.bind(str(tmp_path / "halogend/admin.sock"))
+        admin.listen()
+        words = ["-m", "halogend", "run", "--config", f"{tmp_path}/config.yaml", "--source", "push"]
+        with live(tmp_path, _empty(busy.getsockname()[1]), 0, words) as running:
+            assert running.process.wait(60) == Exit.NOTHING_SERVES
+            assert "there is no listener" in running.log.read_text()
+
+
 def test_nothing_that_can_be_loaded(tmp_path):
     tiny_llama(tmp_path / "a.gguf")
     template = tmp_path / "bad.jinja"

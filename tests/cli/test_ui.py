@@ -16,6 +16,7 @@ import pytest
 from halogend.api.addresses import UnixAddress
 from halogend.api.admin import admin_app
 from halogend.api.listener import Listener
+from halogend.cli import ui_proxy
 from halogend.cli.admin import Endpoint
 from halogend.cli.main import main
 from halogend.cli.ui_proxy import Door, Proxy
@@ -233,3 +234,25 @@ async def test_it_ends_with_the_command(tmp_path):
             process.send_signal(signal.SIGINT)
             assert await process.wait() == 0
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", url)
+
+
+async def test_more_connections_than_it_has_room_for_are_closed_and_one_that_goes_makes_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(ui_proxy, "_MOST_CONNECTIONS", 2)
+    async with answering(tmp_path) as where:
+        with proxied(where) as proxy:
+            held = [socket.create_connection(proxy.server_address) for _ in range(2)]
+            with socket.create_connection(proxy.server_address) as more:
+                more.settimeout(10)
+                assert await asyncio.to_thread(more.recv, 1) == b""
+            for each in held:
+                each.close()
+
+            def is_answered():
+                with socket.create_connection(proxy.server_address) as again:
+                    again.settimeout(10)
+                    again.sendall(b"GET /nowhere HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                    with contextlib.suppress(ConnectionError):
+                        return again.recv(12)
+                return b""
+
+            assert any([await asyncio.to_thread(is_answered) for _ in range(200)])

@@ -10,7 +10,7 @@ import pytest
 from support.played.world import content, document, reached, until
 
 from halogend.config.codes import Code
-from halogend.control import acceptance, doors, planning, rereading
+from halogend.control import acceptance, access, doors, planning, rereading
 from halogend.control.acceptance import Source
 from halogend.control.planning import Given
 
@@ -92,6 +92,30 @@ async def test_files_that_never_answer_are_a_problem_and_the_next_edit_is_taken(
     assert "did not answer within 0.05 s" in problem.message
     assert far["model"] in problem.message
     assert (await world.apply(world.model("a", max_batch=7))).outcome == "applied"
+
+
+async def test_keys_change_beside_files_that_do_not_answer_and_those_stay_in_force(serving, monkeypatch, tmp_path):
+    world = await serving()
+    paths = [tmp_path / "near", tmp_path / "far"]
+    keys = [key_file(path, f"{path.name}-value-0123456789")["auth"]["keys"][0] for path in paths]
+    server = {"auth": {"keys": [{**key, "name": path.name} for key, path in zip(keys, paths, strict=True)]}}
+    await world.apply(world.model("a"), server=server)
+    taken, prepare = [], world.sockets.prepare
+
+    async def seen(wanted, given):
+        taken.append({each.name: each.digest for each in given.keys})
+        return await prepare(wanted, given)
+
+    world.sockets.prepare = seen
+    await reached(world.reconciler.reread(paths[1]))
+    before = world.reconciler.signatures()
+    read = access.read_key
+    monkeypatch.setattr(access, "read_key", lambda path: read(path) if path.endswith("near") else pytest.fail("hangs"))
+    key_file(paths[0], "another-value-0123456789")
+    receipt = await reached(world.reconciler.reread(paths[0], frozenset({paths[1]})))
+    assert (receipt.outcome, [each["field"] for each in receipt.server_changes]) == ("applied", [f"input {paths[0]}"])
+    assert taken[-1].keys() == {"near", "far"}
+    assert world.reconciler.signatures()[paths[1]] == before[paths[1]]
 
 
 async def test_key_files_that_never_answer_are_a_problem_of_that_change_alone(serving, monkeypatch, tmp_path):

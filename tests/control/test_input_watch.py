@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from halogend.control import input_watch
 from halogend.control.input_files import Signature, signature
 from halogend.control.input_watch import InputWatch
 
@@ -18,7 +20,11 @@ class Watched:
         self.paths = paths
         self.told: list[Path] = []
         self.read_again()
-        self.watch = InputWatch(lambda: self.read, self.told.append, trailing_s=0.0)
+        self.watch = InputWatch(lambda: self.read, self._tell, trailing_s=0.0, limit_s=0.05)
+
+    def _tell(self, path: Path, silent: frozenset[Path]) -> None:
+        self.told.append(path)
+        self.silent = silent
 
     def read_again(self) -> None:
         self.read = {path: found for path in self.paths if (found := signature(path))}
@@ -126,7 +132,7 @@ async def test_a_fault_of_one_look_does_not_end_the_watch(file: Path) -> None:
             raise faults.pop()
         return {path: found for path, found in read.items() if found}
 
-    watch = InputWatch(faulty, lambda _: told.set(), every_s=0.0, trailing_s=0.0)
+    watch = InputWatch(faulty, lambda *_: told.set(), every_s=0.0, trailing_s=0.0)
     replace(file, "another")
     with capture_logs() as logs:
         running = asyncio.create_task(watch.run())
@@ -134,3 +140,33 @@ async def test_a_fault_of_one_look_does_not_end_the_watch(file: Path) -> None:
             await told.wait()
         running.cancel()
     assert [each["event"] for each in logs] == ["input_look_failed"]
+
+
+async def test_a_file_that_does_not_answer_is_told_once_and_holds_up_no_other(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = tmp_path / "dead"
+    dead.write_text("one")
+    watched = Watched(dead, file)
+    answers, looks = threading.Event(), []
+
+    def slow(path: Path) -> Signature | None:
+        if path == dead:
+            looks.append(path)
+            answers.wait()
+        return signature(path)
+
+    monkeypatch.setattr(input_watch, "signature", slow)
+    with capture_logs() as logs:
+        replace(file, "two")
+        assert await watched.look() == [file]
+        assert watched.silent == {dead}
+        replace(file, "three")
+        assert await watched.look() == [file]
+        assert len(looks) == 1
+        replace(dead, "two")
+        answers.set()
+        while watched.watch._silent:
+            await watched.look()
+    assert [each["event"] for each in logs] == ["input_does_not_answer", "input_answers_again"]
+    assert watched.told == [dead]

@@ -143,6 +143,16 @@ async def test_an_older_generation_of_the_same_object_is_refused_also_after_a_re
         assert (await put(again, pushed(text, origin=origin))).outcome in ("applied", "unchanged")
 
 
+async def test_a_generation_that_was_too_high_by_mistake_is_taken_back_by_force(there, text):
+    await put(there, pushed(text(7), origin=("u", 10**17)))
+    right = pushed(text(8), origin=("u", 4))
+    assert "?force=true" in refused(there, right).message
+    assert (await there.steering.plan_put(right, force=True))["outcome"] == "changes"
+    assert (await reached(there.steering.put(right, "x", force=True))).outcome == "applied"
+    assert refused(there, pushed(text(8), origin=("u", 3))).code == "stale_origin"
+    assert (await put(there, pushed(text(9), origin=("u", 5)))).outcome == "applied"
+
+
 async def test_objects_that_were_silent_longest_are_forgotten_first(there):
     history = there.reconciler.history
     for number in range(70):

@@ -15,6 +15,8 @@ from support.played.world import until
 from support.source_folders import ConfigMap, next_of, nothing_more, watching
 from watchdog.events import FileSystemEventHandler
 from watchdog.observers import Observer
+from watchdog.observers.api import EventQueue, ObservedWatch
+from watchdog.observers.inotify import InotifyEmitter
 
 from halogend.control import file_source
 from halogend.control.file_source import Timing
@@ -385,3 +387,10 @@ async def test_a_source_that_does_not_answer_the_watch_is_told_of(tmp_path, monk
         answers.set()
         assert (await next_of(offered)).data == b"new"
         assert source.view()["unread"] is None
+
+
+def test_an_observer_that_is_told_to_stop_while_it_looks_says_nothing_of_it(tmp_path, caplog):
+    inotify(tmp_path, lambda: None)()
+    emitter = InotifyEmitter(EventQueue(), ObservedWatch(str(tmp_path), recursive=False))
+    emitter.queue_events(1)
+    assert caplog.records == []

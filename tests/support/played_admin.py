@@ -38,8 +38,8 @@ class PlayedAdmin:
     def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
         return self.world.steering.put(push, actor, force=force)
 
-    async def plan_put(self, push: Push) -> dict[str, Any]:
-        return await self.world.steering.plan_put(push)
+    async def plan_put(self, push: Push, *, force: bool = False) -> dict[str, Any]:
+        return await self.world.steering.plan_put(push, force=force)
 
     async def plan(self, given: Given | None) -> dict[str, Any]:
         return await self.world.steering.plan(given)
