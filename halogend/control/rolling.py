@@ -47,7 +47,10 @@ async def roll(unit: Unit, old: Generation, target: Target, house: House, record
         new.check_alive()
     except (StartError, UpdateError, Superseded) as error:
         _log.error("rolling_back", model=unit.name, generation=new.number, error=str(error) or "superseded")
-        await course.back()
+        try:
+            await course.back()
+        finally:
+            await new.stop()  # where the way back ends early
         raise
     except BaseException:
         await new.stop()
@@ -90,12 +93,19 @@ class _Course:
         async with self.house.step(self.record, "roll_back"):
             for was in reversed(self.ended):
                 await self._take_off(was.spec.device)
-                if not self.old.died.is_set():  # else it is started again as a whole
+                if self._is_needed:
                     await self._start_again(was)
             for each in list(self.new.replicas):
                 await self._take_off(each.spec.device)
         self.house.router.serve_alone(self.unit.name)
         self.house.leave(self.new)
+
+    @property
+    def _is_needed(self) -> bool:
+        """Does the old generation serve on? One that died is started again as a whole."""
+        newer = self.unit.newer
+        is_removed = newer is not None and newer.target is None
+        return not (is_removed or self.old.died.is_set())
 
     def _fitting(self, was: Replica, part: Target) -> ReplicaSpec:
         """With so much of its pool as nobody took meanwhile; it grows again."""

@@ -170,3 +170,37 @@ async def test_an_old_replica_that_dies_on_the_way_is_followed_by_the_new_one(ti
     assert receipt.outcome == "applied"
     assert set(tight.house.ledger.view()) == {"a#2", "a#2/1"}
     await until(lambda: len(tight.children()) == 4, "nothing is left of the old ones")
+
+
+async def test_the_end_on_the_way_back_leaves_nothing(tight):
+    loads = tight.stage.hold("load", role="engine", model="b")
+    again = tight.stage.hold("load", role="engine", model="a")
+    tight.edit(_text(tight, "b"))
+    (await loads.reached()).say()
+    (await loads.reached(2)).say(**REFUSED)
+    await again.reached()
+    await tight.stop()
+
+
+async def test_what_is_removed_on_the_way_is_not_started_again(tight):
+    loads = tight.stage.hold("load", role="engine", model="b")
+    receipt = tight.edit(_text(tight, "b"))
+    (await loads.reached()).say()
+    await loads.reached(2)
+    removed = await reached(tight.edit(document()))
+    assert (receipt.outcome, removed.outcome) == ("superseded", "applied")
+    assert tight.stage.loads("a") == 2
+    assert tight.house.ledger.view() == {}
+    await until(lambda: not tight.children(), "no process is left")
+
+
+async def test_what_an_old_replica_gave_is_kept_for_the_new_one(tight):
+    loads = tight.stage.hold("load", role="engine", model="b")
+    receipt = tight.edit(_text(tight, "b"))
+    await until(lambda: tight.unit("a").serving.leaving, "the first gives way")
+    assert {part.device for part in tight.unit("a").awaited} == {"cpu:0", "cpu:1"}
+    await loads.reached()
+    assert {part.device for part in tight.unit("a").awaited} == {"cpu:1"}
+    loads.release()
+    await reached(receipt)
+    assert tight.unit("a").awaited == []
