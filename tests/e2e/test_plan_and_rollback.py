@@ -42,7 +42,8 @@ def standing(status):
     """What is stated of the models, without what is measured each second."""
     models = json.loads(json.dumps(status["models"]))
     for model in models.values():
-        model["serving"].pop("held_bytes")
+        for each in (model["serving"], *model["serving"]["replicas"]):
+            each.pop("held_bytes")
     return models
 
 

@@ -170,6 +170,7 @@ async def test_work_that_waits_is_not_done_once_nobody_wants_it():
     second = asyncio.create_task(offload.run(LONG_CHARS + 1, lambda: done.append("second")))
     await asyncio.sleep(0)
     second.cancel()
+    await asyncio.wait([second])
     gate.set()
     await first
     await offload.run(LONG_CHARS + 1, lambda: done.append("third"))
