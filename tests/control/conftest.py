@@ -29,7 +29,7 @@ async def serving(world):
         new = await world(memory_bytes)
         receipt = await new.apply(new.model("a", **fields))
         assert receipt.outcome == "applied", new.log.getvalue().decode()
-        await until(lambda: not new.unit("a").reclaims, "all is quiet")
+        await until(new.is_quiet, "all is quiet")
         return new
 
     return make

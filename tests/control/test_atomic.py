@@ -23,22 +23,10 @@ async def both(serving):
         world = await serving()
         receipt = await world.apply(*(world.model(name) for name in "abc"), **ATOMIC)
         assert receipt.outcome == "applied"
-        await until(lambda: not any(world.unit(name).reclaims for name in "abc"), "all is reclaimed")
-        await until(_quiet(), "all is quiet")
+        await until(world.is_quiet, "all is quiet")
         return world
 
     return make
-
-
-def _quiet():
-    """True once as many tasks were there nine times in a row: whoever was woken has gone to sleep again."""
-    counts = []
-
-    def is_quiet():
-        counts.append(len(asyncio.all_tasks()))
-        return len(counts) > 8 and len(set(counts[-9:])) == 1
-
-    return is_quiet
 
 
 def _changed(world, **c):

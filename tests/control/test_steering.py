@@ -79,7 +79,7 @@ async def test_where_there_is_no_way_back_it_is_said_and_nothing_happens(serving
 async def test_a_rollback_can_be_planned(serving):
     there = await serving()
     await edited(there, there.model("a", "b"))
-    await until(lambda: not there.unit("a").reclaims, "all is quiet")
+    await until(there.is_quiet, "all is quiet")
     before = there.dump()
     plan = await there.steering.plan_rollback(None)
     assert (plan["source"], plan["outcome"], plan["models"][0]["action"]) == ("kept:r1", "changes", "replace")

@@ -181,6 +181,15 @@ class World:
         lines = self.house.metrics.render().decode().splitlines()
         return {line for line in lines if line.startswith(prefixes) and not line.endswith(" 0.0")}
 
+    def is_quiet(self) -> bool:
+        """Does every model's own task wait for something to do, and is nothing on its way? What counts tasks before
+        that, counts whatever a pool that grows has at that moment."""
+        units = list(self.house.units.values())
+        waiting = sum(getattr(t.get_coro(), "__qualname__", "") == "Unit._until_woken" for t in asyncio.all_tasks())
+        replicas = [replica for unit in units for each in unit.generations for replica in each.everybody]
+        is_idle = not any(unit.reclaims or unit.newer or unit._poked for unit in units)
+        return is_idle and waiting == len(units) and not any(replica.changes._unconfirmed for replica in replicas)
+
     def dump(self) -> dict[str, Any]:
         """Everything a change may touch."""
         units = self.house.units
