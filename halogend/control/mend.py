@@ -17,9 +17,7 @@ from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import ENGINE_NICENESS, TEXT_NICENESS, check_unchanged
 from halogend.control.replica import Replica
-from halogend.control.replica_changes import UpdateError
 from halogend.control.replica_spec import ReplicaSpec
-from halogend.control.startup import StartError
 from halogend.control.unit import Unit
 from halogend.wire.messages import PrepareEngine, PrepareText
 
@@ -64,9 +62,9 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
             async with house.loads:
                 newcomer = await _started(generation, dead)
             await _take_what_came(generation, newcomer, dead)
-        except (StartError, UpdateError) as error:
-            dead.trouble = str(error)
-            _log.error("replica_not_started", model=unit.name, replica=dead.name, error=str(error))
+        except Exception as error:  # noqa: BLE001  whatever it was: nobody else would ever try again
+            dead.trouble = str(error) or repr(error)
+            _log.error("replica_not_started", model=unit.name, replica=dead.name, error=dead.trouble)
             continue
         newcomer.deaths = deaths
         house.cores.leave(dead)

@@ -294,3 +294,19 @@ async def test_a_death_and_the_return_of_a_replica_are_heard_of(replicated):
     states = [event.data["state"] for event in heard if event.kind == "replica" and event.data["device"] == "cpu:1"]
     assert states[0] == states[-1] == "ready"
     assert states[1:-1]
+
+
+async def test_a_fault_of_one_try_does_not_end_the_tries(replicated, monkeypatch):
+    world = await replicated()
+    monkeypatch.setattr(mend, "BACKOFF_S", (0.0,))
+    faults, check = [OSError("a file went away between two looks")], mend.check_unchanged
+
+    async def checked(spec):
+        if faults:
+            raise faults.pop()
+        await check(spec)
+
+    monkeypatch.setattr(mend, "check_unchanged", checked)
+    await _kill(world, "cpu:1")
+    await until(lambda: not faults, "the first try")
+    await _all_serve(world)
