@@ -1,7 +1,8 @@
 """Live changes of one replica: its two workers check and hold one, then both take it or drop it.
 
 Owns what was committed last and which engine has not confirmed it yet. What is changed and why, and what
-becomes of a worker that dies meanwhile, is others' business.
+becomes of a worker that dies meanwhile, is others' business. Nobody waits for the confirmation: until it comes the
+more of before and after is held, and the next change is tried as ever.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
+import structlog
 
 from halogend.control.workers import ENGINE, TEXT, Workers
 from halogend.wire.messages import Commit, Discard, EngineLimits, PrepareEngine, PrepareText, TextSpec
 
 _PREPARE_LIMIT_S = 30.0
+_CONFIRM_LIMIT_S = 30.0  # then it is told that an engine says nothing of a change it was to take
+_log = structlog.get_logger()
 
 
 class UpdateError(Exception):
@@ -45,9 +49,11 @@ class ReplicaChanges:
     def commit(
         self, text: PrepareText | None, engine: PrepareEngine | None, confirmed: Callable[[], None] | None = None
     ) -> None:
-        """Takes effect between two steps; `confirmed` is called when the engine has said so, or has died."""
+        """Takes effect between two steps; `confirmed` is called when the engine has said so, or has died. One that
+        says nothing for long is told of in the log."""
         if engine is not None and confirmed is not None:
             self._unconfirmed[engine.update] = confirmed
+            asyncio.get_running_loop().call_later(_CONFIRM_LIMIT_S, self._tell_of, engine.update)
         self._workers.tell(TEXT, text and Commit(update=text.update))
         self._workers.tell(ENGINE, engine and Commit(update=engine.update))
         if text is not None:
@@ -60,12 +66,15 @@ class ReplicaChanges:
         self._workers.tell(ENGINE, engine and Discard(update=engine.update))
 
     def confirm(self, update: int) -> None:
-        """The engine has taken it."""
-        confirmed = self._unconfirmed.pop(update, None)
-        if confirmed is not None:
-            confirmed()
+        """The engine has taken it, and with it whatever was committed before: it takes them in order."""
+        for each in sorted(before for before in self._unconfirmed if before <= update):
+            self._unconfirmed.pop(each)()
+
+    def _tell_of(self, update: int) -> None:
+        if update in self._unconfirmed:
+            hint = "its bytes stay counted as the more of before and after"
+            _log.warning("change_not_confirmed", path=self.text.path, update=update, hint=hint)
 
     def confirm_all(self) -> None:
         """The engine is gone: nothing that it held is held any more."""
-        for update in list(self._unconfirmed):
-            self.confirm(update)
+        self.confirm(max(self._unconfirmed, default=0))

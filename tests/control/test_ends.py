@@ -4,11 +4,12 @@ import os
 import signal
 
 import pytest
+from structlog.testing import capture_logs
 from support.played.moments import Moments
 from support.played.world import document, reached, until
 
 from halogend.config.codes import Code
-from halogend.control import replica
+from halogend.control import replica, replica_changes
 from halogend.control.process import Child
 from halogend.control.receipts import Milestone
 from halogend.control.standing import standing
@@ -119,3 +120,20 @@ async def test_it_ends_although_a_change_is_on_its_way(serving, unkillable):
     assert len(there.status()["lingering"]) == 1
     let_go()
     await until(lambda: set(there.house.ledger.view()) == {"a#1"}, "its bytes are back")
+
+
+async def test_a_change_that_the_engine_never_confirms_ends_and_its_bytes_stay_counted(serving, monkeypatch):
+    monkeypatch.setattr(replica_changes, "_CONFIRM_LIMIT_S", 0.01)
+    there = await serving(kv_cache_bytes="4MiB", max_batch=4096)
+    await until(there.is_quiet, "the pool has its size")
+    pools = [there.house.ledger.holding("a#1").kv_bytes]
+    silent = there.stage.hold("commit", role="engine")
+    with capture_logs() as logs:
+        smaller = await there.apply(there.model("a", kv_cache_bytes="2MiB", max_batch=4096))
+        await until(lambda: [each for each in logs if each["event"] == "change_not_confirmed"], "it is told")
+    pools.append(there.house.ledger.holding("a#1").kv_bytes)
+    silent.release("stick")
+    smallest = await there.apply(there.model("a", kv_cache_bytes="1MiB", max_batch=4096))
+    assert (smaller.outcome, smallest.outcome) == ("applied", "applied")
+    assert pools == [4 << 20] * 2
+    await until(lambda: there.house.ledger.holding("a#1").kv_bytes == 1 << 20, "a later one is confirmed for both")
