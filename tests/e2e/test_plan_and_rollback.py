@@ -1,6 +1,5 @@
 """Plan, rollback, hold, and what outlives a restart, from the command line of a real daemon."""
 
-import json
 import os
 import re
 import signal
@@ -39,12 +38,12 @@ def restarted(folder, port, text, *more):
 
 
 def standing(status):
-    """What is stated of the models, without what is measured each second."""
-    models = json.loads(json.dumps(status["models"]))
-    for model in models.values():
-        for each in (model["serving"], *model["serving"]["replicas"]):
-            each.pop("held_bytes")
-    return models
+    """What runs, without what is measured each second."""
+    lasting = ("generation", "device", "path", "pids", "kernels")
+    return {
+        name: {**model, "serving": {key: model["serving"][key] for key in lasting}}
+        for name, model in status["models"].items()
+    }
 
 
 def test_a_plan_holds_what_the_receipt_then_says_was_held_and_changes_nothing(pair):
