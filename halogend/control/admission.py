@@ -99,7 +99,7 @@ async def _until_room(unit: Unit, wanted: Wanted, house: House) -> None:
     deadline = time.monotonic() + _ROOM_PATIENCE_S
     while (misfit := _missing(unit, wanted, house)) is not None or house.goes_after_others(unit):
         left_s = deadline - time.monotonic()
-        if misfit is not None and left_s <= 0 and not (house.any_gives_back() or house.others_load_anew(unit)):
+        if misfit is not None and left_s <= 0 and not (house.any_gives_back() or house.others_fit(unit)):
             part, taken = misfit
             message = f"{unit.name} does not fit: {mib(taken)} of {mib(part.budget_bytes)} are taken"
             raise StartError(Failure(code=Code.OVERLAP_DOES_NOT_FIT, message=message))

@@ -105,12 +105,16 @@ class House:
     def goes_after_others(self, unit: Unit) -> bool:
         """A new model comes after those that serve and can be loaded anew now: their old generations give
         memory back, and a new model takes it."""
-        return unit.serving is None and self.others_load_anew(unit)
+        wanted = self._about_to_load(unit)
+        return unit.serving is None and any(each.way is Way.SHRINK or self.fits(each) for each in wanted)
 
-    def others_load_anew(self, unit: Unit) -> bool:
+    def others_fit(self, unit: Unit) -> bool:
         """Do other models that serve wait for nothing but their turn to load? Their old ones go then."""
-        wanted = [each.about_to_load for each in self.units.values() if each is not unit and not each.reclaims]
-        return any(target is not None and (target.way is Way.SHRINK or self.fits(target)) for target in wanted)
+        return any(self.fits(each) for each in self._about_to_load(unit))
+
+    def _about_to_load(self, besides: Unit) -> list[Target]:
+        wanted = [each.about_to_load for each in self.units.values() if each is not besides and not each.reclaims]
+        return [each for each in wanted if each is not None]
 
     def any_serving(self) -> bool:
         """Would a load take time from anybody?"""

@@ -213,3 +213,16 @@ async def test_with_replace_what_still_drains_is_taken_back_when_another_model_f
     assert failure_of(await world.ask("a")) is None
     slow.release("finish")
     assert failure_of(await collect(answer)) is None
+
+
+async def test_two_whose_old_pools_cannot_shrink_do_not_wait_for_each_other(world, hasty, monkeypatch):
+    there = await world(880 << 20)
+    how = {**POOL, "reload": {"strategy": "shrink"}}
+    await there.apply(there.model("a", **how), there.model("c", **how))
+    text = document(there.model("a", "x", **how), there.model("c", "y", **how))
+    plan = await there.steering.plan(Given(content(text), "new.yaml"))
+    assert [each["strategy"] for each in plan["models"]] == ["shrink", "shrink"]
+    monkeypatch.setattr(admission, "may_shrink", lambda *_: False)  # requests came that need what there is
+    receipt = await reached(there.edit(text))
+    assert receipt.outcome == "failed"
+    assert [failure_of(await there.ask(name)) for name in "ac"] == [None, None]
