@@ -53,6 +53,10 @@ class Host:
         # What the loading threads have given back is one heap with what the serving thread takes.
         environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
         environ["OMP_WAIT_POLICY"] = "passive"
+        # Machine code that oneDNN, and torch's own cache before it, keep of products they have seen: half a MiB
+        # each, and each number of rows and of threads is another. Left alone they keep 1024.
+        environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = "160"
+        environ["LRU_CACHE_CAPACITY"] = "32"
         return environ
 
 

@@ -9,6 +9,7 @@ models without weights to speak of; the rest is what the largest steps compute.
     gathered context   K and V of one layer, of a group of sequences or of the longest one alone
     masks              of a prompt chunk, for each kind of window
     logits             of every request of a step
+    products           what oneDNN keeps of bfloat16 products (control.process says how many at most)
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ ENGINE_BYTES = 172 << 20
 TEXT_BYTES = 25 << 20
 TEXT_TOKEN_BYTES = 480  # a token of the vocabulary, with its merges
 RENDERER_BYTES = 16 << 20
+PRODUCTS_BYTES = 56 << 20  # measured with SmolLM2 at Ready: five products, each with 32 numbers of rows
 _GROUP_VALUES = 8 << 20  # gathered at once of several sequences; one alone may need more
 _WIDE_BYTES = 4  # soft-capped scores and their context are float32
 
@@ -34,10 +36,12 @@ class Work:
     kv_dtype: str
     step_tokens: int
     has_template: bool
+    keeps_products: bool  # weights are bfloat16
 
 
 def working_bytes(geometry: Geometry, model: ModelConfig, work: Work) -> int:
-    return _processes(geometry.vocab, work) + _steps(geometry, model, work)
+    products = PRODUCTS_BYTES if work.keeps_products else 0
+    return _processes(geometry.vocab, work) + products + _steps(geometry, model, work)
 
 
 def _processes(vocab: int, work: Work) -> int:

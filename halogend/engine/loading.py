@@ -30,7 +30,7 @@ from halogend.engine.models.rotary import Rotary
 from halogend.engine.progress import Progress
 from halogend.engine.runner import ModelRunner
 from halogend.engine.tensors import Packing, WeightSource
-from halogend.engine.warmup import Room, warm_up
+from halogend.engine.warmup import Room, most_rows, warm_up
 from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout
@@ -58,7 +58,8 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     layout = KvLayout(model.groups.windows)
     peak = Peak()
     room = Room(min(block_count, cache.touched_bytes // cache.block_bytes), spec.limits.max_model_len)
-    warm_up(runner, room, layout, sched_limits(spec.limits))
+    limits = sched_limits(spec.limits)
+    warm_up(runner, room, layout, limits, arithmetic.kernels.built_sizes(most_rows(room, limits)))
     return Loaded(
         runner=runner,
         weights_bytes=weights_bytes,

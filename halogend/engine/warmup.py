@@ -6,6 +6,7 @@ so that it can be measured. Must never keep anything: blocks are used without a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,9 +28,16 @@ class Room:
     longest_tokens: int
 
 
-def warm_up(runner: ModelRunner, room: Room, layout: KvLayout, limits: SchedLimits) -> None:
-    """A whole prompt chunk at the end of the longest request and a full batch of tokens are rehearsed; then
-    one token at the end of the longest request goes through everything."""
+def most_rows(room: Room, limits: SchedLimits) -> int:
+    """The most rows that a step has."""
+    return min(max(limits.step_tokens, limits.max_batch + BLOCK_TOKENS), limits.max_batch * room.longest_tokens)
+
+
+def warm_up(
+    runner: ModelRunner, room: Room, layout: KvLayout, limits: SchedLimits, row_sizes: Sequence[int] = ()
+) -> None:
+    """Steps of each of `row_sizes` rows, a whole prompt chunk at the end of the longest request and a full batch
+    of tokens are rehearsed; then one token at the end of the longest request goes through everything."""
     blocks = _blocks(room, layout)
     slots = torch.zeros(limits.max_batch, dtype=torch.int64)
     last = room.longest_tokens - 1
@@ -37,12 +45,21 @@ def warm_up(runner: ModelRunner, room: Room, layout: KvLayout, limits: SchedLimi
     def token(row: int, position: int) -> StepItem:
         return StepItem(row, row, position, (), from_slot=True, blocks=blocks, samples=True)
 
+    def prompts(rows: int) -> tuple[StepItem, ...]:
+        counts = [min(room.longest_tokens, rows - done) for done in range(0, rows, room.longest_tokens)]
+        return tuple(
+            StepItem(row, row, 0, (0,) * count, from_slot=False, blocks=blocks, samples=False)
+            for row, count in enumerate(counts)
+        )
+
     chunk = min(limits.request_step_tokens, room.longest_tokens)
     prompt = StepItem(0, 0, room.longest_tokens - chunk, (0,) * chunk, from_slot=False, blocks=blocks, samples=True)
     batch = tuple(token(row, min(last, _BATCH_CONTEXT_TOKENS)) for row in range(limits.max_batch))
-    runner.rehearse(StepPlan(0, (prompt,)), slots)
-    runner.rehearse(StepPlan(1, batch), slots)
-    runner.forward(StepPlan(2, (token(0, last),)), slots)
+    for number, rows in enumerate(row_sizes):
+        runner.rehearse(StepPlan(number, prompts(rows)), slots)
+    runner.rehearse(StepPlan(len(row_sizes), (prompt,)), slots)
+    runner.rehearse(StepPlan(len(row_sizes) + 1, batch), slots)
+    runner.forward(StepPlan(len(row_sizes) + 2, (token(0, last),)), slots)
 
 
 def _blocks(room: Room, layout: KvLayout) -> list[list[int]]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from halogen_kernels.quantise import Int4Part, Int8Part, pack_int4, pack_int8, rows_at_once, widen_int4
 from halogen_kernels.reference import activate, wide_of
-from halogen_kernels.seam import GatedLinear, Kernels, Linear, Mixture
+from halogen_kernels.seam import GatedLinear, Kernels, Linear, Mixture, nothing_built
 from halogen_kernels.values import Activation, LinearWeight, Workspace
 
 # A float32 product of one to three rows is summed in another order than one of four and more.
@@ -102,4 +102,5 @@ def with_products(
         gated_linear=products.gated_linear,
         mixture=make_mixture(products.linear, products.gated_linear),
         names={**kernels.names, "linear": name, "gated_linear": name},
+        built_sizes=nothing_built,
     )

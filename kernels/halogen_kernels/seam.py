@@ -112,6 +112,17 @@ class Attend(Protocol):
         ...
 
 
+class BuiltSizes(Protocol):
+    def __call__(self, most: int) -> tuple[int, ...]:
+        """The numbers of rows up to which products of up to `most` rows are padded, ascending, where each builds
+        something at its first use that stays; none where products build nothing."""
+        ...
+
+
+def nothing_built(most: int) -> tuple[int, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """One backend's operators, for one weight format. `names` says for each what runs;
@@ -131,6 +142,7 @@ class Kernels:
     attend: Attend
     names: Mapping[str, str]
     softcap_names: Mapping[str, str] = field(default_factory=dict)
+    built_sizes: BuiltSizes = nothing_built
 
     def names_for(self, shape: AttentionShape) -> dict[str, str]:
         """What runs for a model with this attention, for status."""

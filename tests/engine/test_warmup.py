@@ -11,7 +11,7 @@ from support.tiny_models import tiny_gemma3
 
 from halogend.engine.memory import Peak
 from halogend.engine.runner import ModelRunner
-from halogend.engine.warmup import Room, warm_up
+from halogend.engine.warmup import Room, most_rows, warm_up
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
 from halogend.sched.step import StepPlan
@@ -56,6 +56,18 @@ def test_a_whole_chunk_a_full_batch_and_one_token_at_the_end_of_the_longest_requ
         for table in item.blocks:
             assert len(table) * 16 >= item.start + item.count
             assert all(1 <= block < room.blocks for block in table)
+
+
+@pytest.mark.parametrize(("longest", "batch"), [(2000, 2), (10, 4), (1, 64)])
+def test_steps_of_each_number_of_rows_come_first(longest: int, batch: int) -> None:
+    recorder, layout, wanted = Recorder(), KvLayout((None,)), limits(batch, 0)
+    room = Room(1 + layout.blocks_for_request(longest, wanted.request_step_tokens), longest)
+    sizes = tuple(rows for rows in (1, 7, 40, 64, 256) if rows <= most_rows(room, wanted))
+    warm_up(recorder, room, layout, wanted, sizes)  # type: ignore[arg-type]  # a runner, as far as it is used
+    first = recorder.rehearsed[: len(sizes)]
+    assert tuple(sum(item.count for item in plan.items) for plan in first) == sizes
+    assert all(len(plan.items) <= batch and item.count <= longest for plan in first for item in plan.items)
+    assert len(recorder.rehearsed) == len(sizes) + 2
 
 
 def test_what_it_leaves_in_the_pool_changes_no_token(tmp_path: Path) -> None:

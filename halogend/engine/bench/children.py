@@ -9,7 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-ENGINE_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1", "OMP_WAIT_POLICY": "passive"}
+ENGINE_ENVIRONMENT = {
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1",
+    "OMP_WAIT_POLICY": "passive",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "160",
+    "LRU_CACHE_CAPACITY": "32",
+}
 _LIMIT_S = 1800.0
 
 

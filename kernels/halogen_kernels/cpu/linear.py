@@ -15,6 +15,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import Tensor
 
 from halogen_kernels import reference
+from halogen_kernels.cpu.row_sizes import padded
 from halogen_kernels.values import Activation, LinearWeight
 
 _mkldnn = torch.ops.mkldnn
@@ -48,8 +49,7 @@ def pack_linear(slices: Iterable[Tensor]) -> LinearWeight:
 
 def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tensor:
     rows = len(x)
-    if rows == 1 and weight.columns > _SPLIT_COLUMNS:
-        x = _repeated(x)
+    x = _sized(x)
     if len(weight.parts) == 1:
         return _product(x, weight.parts[0], bias)[:rows]
     sizes = [part.shape[0] for part in weight.parts]
@@ -60,8 +60,7 @@ def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tenso
 
 def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
     done, rows = 0, len(x)
-    if rows < _LEAST_ROWS:
-        x = _repeated(x)
+    x = _repeated(x) if rows < _LEAST_ROWS else padded(x)
     for part in weight.parts:
         piece = _product(x, part)[:rows]
         out[:, done : done + piece.shape[1]] = piece
@@ -70,8 +69,7 @@ def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
 
 def gated_linear(x: Tensor, gate: LinearWeight, up: LinearWeight, activation: Activation) -> Tensor:
     rows = len(x)
-    if rows == 1 and gate.columns > _SPLIT_COLUMNS:
-        x = _repeated(x)
+    x = _sized(x)
     pairs = zip(gate.parts, up.parts, strict=True)
     done = [_gated_product(x, gate_part, up_part, activation)[:rows] for gate_part, up_part in pairs]
     return done[0] if len(done) == 1 else torch.cat(done, dim=-1)
@@ -85,6 +83,13 @@ def _gated_product(x: Tensor, gate: Tensor, up: Tensor, activation: Activation) 
     opened = _mkldnn._linear_pointwise(x, gate, None, kind, [], algorithm)
     product: Tensor = _mkldnn._linear_pointwise.binary(x, opened, up, None, "mul")
     return product
+
+
+def _sized(x: Tensor) -> Tensor:
+    """`x` with the rows that its product runs with; those of `x` are the first ones."""
+    if len(x) == 1 and x.shape[1] > _SPLIT_COLUMNS:
+        return _repeated(x)
+    return padded(x)
 
 
 def _repeated(x: Tensor) -> Tensor:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from halogen_kernels import reference
 from halogen_kernels.cpu import attention, int8, linear, norm, rotary
 from halogen_kernels.cpu.mixture import GroupedMixture
+from halogen_kernels.cpu.row_sizes import built_sizes
 from halogen_kernels.dequantised import Dequantised, with_products
 from halogen_kernels.formats import WeightFormat
-from halogen_kernels.seam import Kernels
+from halogen_kernels.seam import Kernels, nothing_built
 
 
 def table(dtype: torch.dtype, flash_attention: bool, weights: WeightFormat) -> Kernels:
@@ -55,6 +57,7 @@ def _plain(dtype: torch.dtype) -> Kernels:
             "attention_decode": "cpu.sdpa_grouped",
         },
         softcap_names={"attention_prefill": "cpu.softcap_tiled", "attention_decode": "cpu.softcap_grouped"},
+        built_sizes=partial(built_sizes, dtype) if packed else nothing_built,
     )
 
 
