@@ -196,11 +196,16 @@ async def test_what_is_removed_on_the_way_is_not_started_again(tight):
 
 async def test_what_an_old_replica_gave_is_kept_for_the_new_one(tight):
     loads = tight.stage.hold("load", role="engine", model="b")
+    slow = tight.stage.hold("generate", prompt="slow", times=2)
+    answers = [await tight.submit("a", "slow", 5) for _ in range(2)]
+    await slow.reached(2)
     receipt = tight.edit(_text(tight, "b"))
     await until(lambda: tight.unit("a").serving.leaving, "the first gives way")
     assert {part.device for part in tight.unit("a").awaited} == {"cpu:0", "cpu:1"}
+    slow.release("finish")
     await loads.reached()
     assert {part.device for part in tight.unit("a").awaited} == {"cpu:1"}
     loads.release()
     await reached(receipt)
     assert tight.unit("a").awaited == []
+    assert [failure_of(await collect(answer)) for answer in answers] == [None, None]
