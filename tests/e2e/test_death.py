@@ -125,6 +125,7 @@ def test_s12_a_killed_daemon_leaves_no_process(two):
     until(lambda: not any(alive(pid) for pid in children), "all children are gone", patience_s=1.0)
 
 
+@pytest.mark.slow
 def test_a_crash_loop_ends_in_a_stated_failure_and_the_other_model_serves_on(two):
     for _ in range(6):
         pid = until(lambda: (two.status()["models"]["x"]["serving"] or {}).get("pids", {}).get("engine"), "x serves")

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_minute_of_torture_loses_no_request_and_cuts_no_stream(tmp_path):
     """L7, L10, L13, R1: swaps, bad documents, torn weights, moves, signals and kills under open-loop load.
