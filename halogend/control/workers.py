@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from halogend.control.health import Pulse
 from halogend.control.process import Host, ending, reap
@@ -100,12 +100,21 @@ class Workers:
         await worker.child.exited.wait()
         if worker.child.status in _FOLLOWS:
             await self._until_peer_exited(worker)
-        self._on_exit(f"the {worker.role} process {ending(worker.child.status)}")
+        reason = culprit(worker, self.by_role.values())
+        self._on_exit(f"the {reason.role} process {ending(reason.child.status)}")
 
     async def _until_peer_exited(self, worker: Worker) -> None:
-        """Whoever went first is the reason, and is told first; both exits may be seen in any order."""
+        """Both exits may be seen in any order."""
         peers = [each for each in self.by_role.values() if each is not worker]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_PEER_GRACE_S):
                 for peer in peers:
                     await peer.child.exited.wait()
+
+
+def culprit(ended: Worker, all_of_them: Iterable[Worker]) -> Worker:
+    """Whose end is the reason that `ended` has ended: another's, where it only followed."""
+    if ended.child.status not in _FOLLOWS:
+        return ended
+    statuses = ((each, each.child.status) for each in all_of_them if each is not ended)
+    return next((each for each, status in statuses if status is not None and status not in _FOLLOWS), ended)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,7 +12,9 @@ from support.played.world import collect, document, failure_of, reached, until
 from halogend.control import health, recover, replica
 from halogend.control.receipts import Milestone
 from halogend.control.replica_changes import UpdateError
+from halogend.control.workers import culprit
 from halogend.wire.messages import PrepareEngine
+from halogend.wire.process import EXIT_PEER_LOST
 
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
 ROLES = ["text", "engine"]
@@ -188,6 +191,21 @@ async def test_s10_a_load_whose_processes_are_killed_fails_and_leaves_what_was(w
     else:
         await until(lambda: not world.children(), "no process is left")
         assert world.house.ledger.view() == {}
+
+
+@pytest.mark.parametrize("seen_first", ROLES)
+@pytest.mark.parametrize(
+    ("statuses", "reason"),
+    [
+        ({"text": -9, "engine": EXIT_PEER_LOST}, {"text"}),
+        ({"text": EXIT_PEER_LOST, "engine": 1}, {"engine"}),
+        ({"text": 0, "engine": None}, {"text", "engine"}),
+        ({"text": -9, "engine": -9}, {"text", "engine"}),
+    ],
+)
+def test_s10_who_only_followed_is_never_the_reason(seen_first, statuses, reason):
+    workers = {role: SimpleNamespace(role=role, child=SimpleNamespace(status=statuses[role])) for role in ROLES}
+    assert culprit(workers[seen_first], workers.values()).role in reason
 
 
 async def test_s10_both_processes_killed_at_once_are_one_death(serving):
