@@ -9,6 +9,28 @@ from halogend.sched.blocks import BLOCK_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. `scope` is whose cached blocks may be shared with it; `key` and `weight` say whose share of
+    the machine it takes and how large that is beside others of the same `priority`; `klass` names the class
+    that pins its blocks, and `session` the conversation that it goes on with. Raises ValueError for a weight
+    that is no share."""
+
+    scope: bytes = b""
+    key: str = ""
+    weight: float = 1.0
+    priority: int = 0
+    klass: str = ""
+    session: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight < float("inf"):
+            raise ValueError(f"a weight must be above 0, not {self.weight}")
+
+
+ANYBODY = Caller()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What was asked. Ends at any of `stop_ids` or after `max_tokens`. Raises ValueError for an
     empty prompt or no token to generate."""
@@ -17,6 +39,7 @@ class Request:
     prompt: tuple[int, ...]
     max_tokens: int
     stop_ids: frozenset[int] = frozenset()
+    caller: Caller = ANYBODY
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -50,10 +73,12 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What one step brought, tokens before ends: (id, token) pairs, then who is done."""
+    """What one step brought, tokens before ends: (id, token) pairs, then who is done. `reused` says of
+    requests that were admitted for the first time how many positions of theirs were there already."""
 
     sampled: tuple[tuple[int, int], ...]
     ended: tuple[End, ...]
+    reused: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

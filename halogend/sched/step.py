@@ -33,17 +33,21 @@ class StepItem:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """Never empty. Order of `items` is the order of rows in tensors and in the result."""
+    """Never empty. Order of `items` is the order of rows in tensors and in the result. `copies` are blocks
+    to copy, old to new, before anything else of the step happens."""
 
     number: int
     items: tuple[StepItem, ...]
+    copies: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """`sampled` has one (id, token) for each item with `samples`, in the plan's order. `failed`
-    holds requests whose own step went wrong (their id and why); the others are unaffected."""
+    holds requests whose own step went wrong (their id and why); the others are unaffected. `seconds`
+    is what the step took, 0 when nobody knows."""
 
     number: int
     sampled: tuple[tuple[int, int], ...]
     failed: tuple[tuple[int, str], ...] = ()
+    seconds: float = 0.0
