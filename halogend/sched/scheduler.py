@@ -104,7 +104,7 @@ class Scheduler:
             raise InvariantError("the pool cannot be resized while a step is in flight")
         misfits = [s for s in self._sequences.values() if self._blocks_at_most(s.request) > limit - 1]
         ended = self._fail(misfits, "kv_too_small")
-        while self._pool.used_count > limit - 1:
+        while self._pool.referenced_count > limit - 1:
             self._preempt(self._running.newest)
         moves = self._pool.resize(limit)
         if moves:
@@ -155,7 +155,7 @@ class Scheduler:
             running=len(self._running),
             waiting=len(self._queue),
             blocks_total=self._pool.capacity,
-            blocks_used=self._pool.used_count,
+            blocks_used=self._pool.referenced_count,
             preemptions=self._preemptions,
             prompt_tokens=self._prompt_tokens,
             generated_tokens=self._generated_tokens,

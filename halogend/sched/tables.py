@@ -40,10 +40,11 @@ class BlockTables:
         missing = blocks_for(end) - len(sequence.blocks[0])
         if missing <= 0:
             return
-        taken = self._pool.allocate(missing * self._layout.tables)
-        for number, table in enumerate(sequence.blocks):
-            table.extend(taken[number * missing : (number + 1) * missing])
-        sequence.held += len(taken)
+        if missing * self._layout.tables > self._pool.free_count:
+            raise InvariantError(f"request {sequence.request.id} is to grow by more blocks than are free")
+        for table in sequence.blocks:
+            table.extend(self._pool.take(missing, after=table[-1] if table else 0))
+        sequence.held += missing * self._layout.tables
 
     def free_behind(self, sequence: Sequence, end: int) -> None:
         """The step that ended before position `end` was applied."""
@@ -52,7 +53,7 @@ class BlockTables:
             index = (end - window + 1) // BLOCK_TOKENS  # the first block that is still seen
             while index > 0 and table[index - 1]:
                 index -= 1
-                self._pool.free((table[index],))
+                self._pool.release((table[index],))
                 table[index] = 0
                 sequence.held -= 1
 
@@ -65,7 +66,7 @@ class BlockTables:
     def release(self, sequence: Sequence) -> None:
         """Everything goes back. The lists stay as they are: a step in flight reads them."""
         for table in sequence.blocks:
-            self._pool.free(block for block in table if block)
+            self._pool.release(block for block in table if block)
         sequence.blocks = []
         sequence.held = 0
 

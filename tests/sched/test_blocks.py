@@ -1,152 +1,139 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
 from halogend.sched.errors import InvariantError
 
-TOTAL = 12
+
+def make_pool(total: int, limit: int | None = None) -> BlockPool:
+    return BlockPool(total, total if limit is None else limit)
 
 
 def test_blocks_for_rounds_up() -> None:
     assert [blocks_for(n) for n in (0, 1, BLOCK_TOKENS, BLOCK_TOKENS + 1)] == [0, 1, 1, 2]
 
 
-def test_lowest_addresses_first_and_block_zero_never() -> None:
-    pool = BlockPool(8, 8)
-    assert pool.allocate(3) == [1, 2, 3]
-    pool.free([2])
-    assert pool.allocate(2) == [2, 4]
+def test_block_zero_is_never_handed_out() -> None:
+    pool = make_pool(8)
+    assert sorted(pool.take(7)) == [1, 2, 3, 4, 5, 6, 7]
     assert pool.capacity == 7
+    assert pool.free_count == 0
+
+
+def test_the_block_behind_comes_first() -> None:
+    pool = make_pool(16)
+    (first,) = pool.take(1)
+    (second,) = pool.take(1, after=first)
+    assert second == first + 1
+    assert pool.take(3, after=second)[0] == second + 1
 
 
 def test_asking_for_more_than_is_free_is_a_bug_of_the_caller() -> None:
-    pool = BlockPool(4, 4)
+    pool = make_pool(4)
     with pytest.raises(InvariantError, match="4 blocks"):
-        pool.allocate(4)
+        pool.take(4)
     assert pool.free_count == 3
 
 
-def test_giving_back_twice_is_found() -> None:
-    pool = BlockPool(4, 4)
-    blocks = pool.allocate(1)
-    pool.free(blocks)
-    with pytest.raises(InvariantError, match="nobody holds it"):
-        pool.free(blocks)
+def test_a_shared_block_is_free_when_the_last_holder_lets_go() -> None:
+    pool = make_pool(8)
+    blocks = pool.take(2)
+    pool.share(blocks[:1])
+    assert [pool.references(block) for block in blocks] == [2, 1]
+    pool.release(blocks)
+    assert (pool.referenced_count, pool.free_count) == (1, 6)
+    pool.release(blocks[:1])
+    assert (pool.referenced_count, pool.free_count) == (0, 7)
+    pool.audit([])
+
+
+def test_a_kept_block_is_cached_until_it_is_forgotten() -> None:
+    pool = make_pool(8)
+    (block,) = pool.take(1)
+    pool.keep(block)
+    assert not pool.is_cached(block)
+    pool.release([block])
+    assert pool.is_cached(block)
+    assert (pool.referenced_count, pool.cached_count, pool.free_count) == (0, 1, 6)
+    pool.share([block])
+    assert (pool.referenced_count, pool.cached_count, pool.free_count) == (1, 0, 6)
+    pool.release([block])
+    pool.audit([], [block])
+    pool.forget(block)
+    assert (pool.referenced_count, pool.cached_count, pool.free_count) == (0, 0, 7)
+    pool.audit([])
+
+
+def test_what_is_forgotten_while_it_is_held_is_free_when_it_is_let_go() -> None:
+    pool = make_pool(8)
+    (block,) = pool.take(1)
+    pool.keep(block)
+    pool.forget(block)
+    assert pool.references(block) == 1
+    pool.release([block])
+    assert pool.free_count == 7
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda pool, block: pool.release([block]), "given back"),
+        (lambda pool, block: pool.share([block]), "shared"),
+        (lambda pool, block: pool.keep(block), "kept but nobody holds it"),
+        (lambda pool, block: pool.forget(block), "not kept"),
+    ],
+)
+def test_what_cannot_be_done_to_a_free_block(call, message: str) -> None:
+    pool = make_pool(4)
+    (block,) = pool.take(1)
+    pool.release([block])
+    with pytest.raises(InvariantError, match=message):
+        call(pool, block)
+    pool.audit([])
 
 
 @pytest.mark.parametrize("limit", [0, 5])
 def test_limits_outside_the_pool(limit: int) -> None:
     with pytest.raises(ValueError, match=f"limit {limit}"):
-        BlockPool(4, 4).resize(limit)
-
-
-@pytest.mark.parametrize(
-    ("tamper", "message"),
-    [
-        (lambda pool: pool._free.append(2), "free twice"),
-        (lambda pool: pool._free.append(1), "free and referenced"),
-        (lambda pool: pool._free.remove(3), "lost"),
-        (lambda pool: pool._free.append(9), "cannot be handed out"),
-        (lambda pool: pool._referenced.add(7), "cannot be handed out"),
-        (lambda pool: pool._referenced.add(pool._free.pop(0)), "without a holder"),
-    ],
-)
-def test_audit_finds(tamper, message: str) -> None:
-    pool = BlockPool(8, 6)
-    held = pool.allocate(1)
-    pool.audit([held])
-    tamper(pool)
-    with pytest.raises(InvariantError, match=message):
-        pool.audit([held])
+        make_pool(4).resize(limit)
 
 
 def test_audit_compares_with_the_holders() -> None:
-    pool = BlockPool(8, 8)
-    held = pool.allocate(2)
-    with pytest.raises(InvariantError, match="held twice"):
-        pool.audit([held, held])
-    with pytest.raises(InvariantError, match="without a holder"):
-        pool.audit([held[:1]])
-
-
-def test_shrinking_moves_what_is_held_to_the_lowest_free_places() -> None:
-    pool = BlockPool(12, 12)
-    held = pool.allocate(10)
-    pool.free([2, 5, 7, 8, 9])
-    assert pool.resize(7) == {10: 2}
-    pool.audit([[1, 3, 4, 6, 2]])
-    assert pool.free_count == 1
-    assert held[-1] == 10
-
-
-def test_shrinking_below_what_is_held_is_a_bug_of_the_caller() -> None:
-    pool = BlockPool(12, 12)
-    held = pool.allocate(4)
-    with pytest.raises(InvariantError, match="4 blocks are held"):
-        pool.resize(4)
+    pool = make_pool(8)
+    held = pool.take(2)
     pool.audit([held])
-    assert pool.resize(5) == {}
+    with pytest.raises(InvariantError, match="as often as they are held"):
+        pool.audit([held, held])
+    with pytest.raises(InvariantError, match="as often as they are held"):
+        pool.audit([held[:1]])
+    with pytest.raises(InvariantError, match="in one and not kept"):
+        pool.audit([held], held)
 
 
-class PoolAgainstModel(RuleBasedStateMachine):
-    """The model: a state for each block, searched from the bottom."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pool = BlockPool(TOTAL, TOTAL)
-        self.limit = TOTAL
-        self.model = ["reserved"] + ["free"] * (TOTAL - 1)
-        self.holders: list[list[int]] = []
-
-    def free_blocks(self) -> list[int]:
-        return [b for b, state in enumerate(self.model) if state == "free" and b < self.limit]
-
-    @rule(count=st.integers(0, TOTAL))
-    def allocate(self, count: int) -> None:
-        expected = self.free_blocks()[:count]
-        if len(expected) < count:
-            with pytest.raises(InvariantError):
-                self.pool.allocate(count)
-            return
-        got = self.pool.allocate(count)
-        assert got == expected
-        for block in got:
-            self.model[block] = "referenced"
-        self.holders.append(got)
-
-    @precondition(lambda self: self.holders)
-    @rule(data=st.data())
-    def free(self, data: st.DataObject) -> None:
-        blocks = self.holders.pop(data.draw(st.integers(0, len(self.holders) - 1)))
-        self.pool.free(data.draw(st.permutations(blocks)))
-        for block in blocks:
-            self.model[block] = "free"
-
-    @rule(limit=st.integers(1, TOTAL))
-    def resize(self, limit: int) -> None:
-        held = [b for b, state in enumerate(self.model) if state == "referenced"]
-        if len(held) > limit - 1:
-            with pytest.raises(InvariantError):
-                self.pool.resize(limit)
-            return
-        expected: dict[int, int] = {}
-        for block in held:
-            if block >= limit:
-                expected[block] = next(b for b in range(1, limit) if self.model[b] == "free")
-                self.model[expected[block]], self.model[block] = "referenced", "free"
-        assert self.pool.resize(limit) == expected
-        self.holders = [[expected.get(block, block) for block in blocks] for blocks in self.holders]
-        self.limit = limit
-
-    @invariant()
-    def counts_agree(self) -> None:
-        assert self.pool.free_count == len(self.free_blocks())
-        assert self.pool.used_count == self.model.count("referenced")
-        assert self.pool.capacity == self.limit - 1
-        self.pool.audit(self.holders)
+def test_shrinking_moves_what_is_referenced_and_cached() -> None:
+    pool = make_pool(12)
+    pool.take(11)
+    pool.keep(8)
+    pool.keep(10)
+    pool.share([9])
+    pool.release([2, 4, 5, 6, 7, 8, 10, 11])
+    moves = pool.resize(7)
+    assert sorted(moves) == [8, 9, 10]
+    assert set(moves.values()) <= {2, 4, 5, 6}
+    assert pool.is_cached(moves[8])
+    assert pool.references(moves[9]) == 2
+    pool.audit([[1, 3, moves[9]], [moves[9]]], [moves[8], moves[10]])
 
 
-TestPoolAgainstModel = PoolAgainstModel.TestCase
+def test_shrinking_below_what_is_held_or_cached_is_a_bug_of_the_caller() -> None:
+    pool = make_pool(12)
+    held = pool.take(4)
+    pool.keep(held[-1])
+    pool.release(held[-1:])
+    with pytest.raises(InvariantError, match="4 blocks are held or cached"):
+        pool.resize(4)
+    pool.audit([held[:3]], held[3:])
+    pool.forget(held[-1])
+    pool.resize(4)
+    assert pool.free_count == 0

@@ -99,7 +99,7 @@ def test_depth_one_drops_the_result_of_a_request_that_has_ended() -> None:
     world.step()
     world.step()  # step 1 is planned, then step 0 brings the stop id
     assert world.outcomes[0].end.reason == "stop"
-    assert world.pool.used_count == 0
+    assert world.pool.referenced_count == 0
     world.drain()
     assert world.outcomes[0].tokens == expected[:1]
 
@@ -247,7 +247,7 @@ def test_living_too_long_ends_in_request_timeout_wherever_it_is() -> None:
     assert [(e.id, e.code) for e in ended] == [(0, "request_timeout")]
     world.now = 15.0
     assert [e.id for e in world.scheduler.expire(world.now)] == [1]
-    assert world.pool.used_count == 0
+    assert world.pool.referenced_count == 0
 
 
 @DEPTHS
@@ -261,7 +261,7 @@ def test_abort_frees_everything_at_once_at_any_point(steps: int, depth: int) -> 
         world.step()
     for request_id in (1, 0):
         world.abort(request_id)
-    assert world.pool.used_count == 0
+    assert world.pool.referenced_count == 0
     assert not world.scheduler.has_requests
     world.scheduler.abort(0)  # once more is no harm
     world.drain()

@@ -233,7 +233,7 @@ class World:
             raise AssertionError(f"still busy after {most_steps} steps: {self.scheduler.stats}")
         assert self.alive == [], "requests were left behind"
         assert not self.scheduler.has_requests
-        assert self.pool.used_count == 0
+        assert self.pool.referenced_count == 0
         self.check()
 
     def check(self) -> None:
