@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halogend.wire.channel import AsyncChannel
 from halogend.wire.messages import (
@@ -23,6 +23,7 @@ from halogend.wire.messages import (
     TextEvents,
     Usage,
 )
+from halogend.wire.policy import Caller
 
 OnEvent = Callable[[TextEvent], None]
 NO_USAGE = Usage(prompt_tokens=0, completion_tokens=0)
@@ -37,6 +38,7 @@ class Order:
     sampling: Sampling
     max_tokens: int | None
     stop: tuple[str, ...]
+    caller: Caller = field(default_factory=Caller)
 
 
 def failed(request_id: int, code: str, message: str) -> Finished:
@@ -71,6 +73,7 @@ class Client:
             sampling=order.sampling,
             max_tokens=order.max_tokens,
             stop=order.stop,
+            caller=order.caller,
         )
         if self._channel is None or self._channel.closed:
             on_event(failed(request_id, ENGINE_DIED, f"{self._subject} is not running"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from halogend.wire.messages import Prompt
+from halogend.wire.policy import Caller
 
 
 class RequestError(Exception):
@@ -38,13 +39,15 @@ class SamplingChoice:
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """`max_tokens` None means up to the model's limits; `stop` holds no empty string."""
+    """`max_tokens` None means up to the model's limits; `stop` holds no empty string. Whether the `caller` may name
+    the class that it does is known by then, and whether the model has it is the router's to say."""
 
     model: str
     prompt: Prompt
     sampling: SamplingChoice = field(default_factory=SamplingChoice)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    caller: Caller = field(default_factory=Caller)
 
 
 @dataclass(frozen=True, slots=True)

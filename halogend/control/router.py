@@ -82,7 +82,7 @@ class Router:
     def _lease(self, route: Route, answer: Answer, replica: Replica) -> None:
         request = answer.request
         sampling = _resolve(request.sampling, route.settings.sampling, answer.seed)
-        answer.lease(replica, Order(request.prompt, sampling, request.max_tokens, request.stop))
+        answer.lease(replica, Order(request.prompt, sampling, request.max_tokens, request.stop, request.caller))
 
     def _pick(self, name: str) -> Route:
         """Two models that share an alias split its traffic by weight (smooth weighted round robin)."""

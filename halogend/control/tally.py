@@ -5,26 +5,50 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from halogend.wire.messages import EngineStats
 
-_OF_ONE = frozenset({"queue_s", "step_s"})  # single waits and steps: never summed
-_PRESENT = frozenset({"running", "waiting", "blocks_total", "blocks_used", "pool_touched_bytes"})  # the rest only grows
-_SUMMED = tuple(name for name in EngineStats.__struct_fields__ if name not in _OF_ONE)
+_OF_ONE = frozenset({"queue_s", "step_s", "largest_gap_s"})  # single waits and steps: never summed
+_SHARES = ("internal_fragmentation", "external_fragmentation")  # of the blocks that requests hold
+_PRESENT = frozenset(
+    {
+        *("running", "waiting", "running_long", "waiting_long", "pool_touched_bytes"),
+        *("blocks_total", "blocks_used", "blocks_cached", "blocks_pinned"),
+    }
+)  # the rest only grows
+_SUMMED = tuple(
+    name for name in EngineStats.__struct_fields__ if name not in _OF_ONE and name not in (*_SHARES, "evictions")
+)
 
 
 def together(snapshots: Iterable[EngineStats], spoke: EngineStats | None = None) -> EngineStats:
-    """The sums; of none, zeros. Single steps and waits are those of the one that has just spoken."""
+    """The sums, and of shares the mean by blocks in use; of none, zeros. Single steps and waits are those of the
+    one that has just spoken."""
     every = list(snapshots)
-    total = EngineStats(**{name: sum(getattr(each, name) for each in every) for name in _SUMMED})
+    evictions: Counter[str] = Counter()
+    for each in every:
+        evictions.update(each.evictions)
+    total = EngineStats(
+        **{name: sum(getattr(each, name) for each in every) for name in _SUMMED},
+        internal_fragmentation=_mean(every, "internal_fragmentation"),
+        external_fragmentation=_mean(every, "external_fragmentation"),
+        evictions=dict(evictions),
+    )
     if spoke is None:
         return total
-    return msgspec.structs.replace(total, queue_s=spoke.queue_s, step_s=spoke.step_s)
+    return msgspec.structs.replace(total, **{name: getattr(spoke, name) for name in _OF_ONE})
 
 
 def counters_of(snapshot: EngineStats) -> EngineStats:
     """What is left of an engine that is gone: its counters; nothing runs there any more."""
-    return msgspec.structs.replace(snapshot, **dict.fromkeys(_PRESENT, 0), queue_s=(), step_s=())
+    gone = dict.fromkeys((*_PRESENT, *_SHARES), 0)
+    return msgspec.structs.replace(snapshot, **gone, queue_s=(), step_s=(), largest_gap_s=0.0)
+
+
+def _mean(snapshots: Sequence[EngineStats], name: str) -> float:
+    used = sum(each.blocks_used for each in snapshots)
+    return sum(each.blocks_used * getattr(each, name) for each in snapshots) / used if used else 0.0

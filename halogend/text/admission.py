@@ -65,6 +65,7 @@ class Admission:
             max_tokens=limits.fit(setting.limits, len(ids), submit.max_tokens, param),
             sampling=submit.sampling,
             stop_ids=tuple(sorted(self._tokenizer.end_ids)),
+            caller=submit.caller,
         )
 
     async def _encode(self, prompt: Prompt, setting: Setting) -> Sequence[int]:

@@ -22,9 +22,14 @@ class _Answer:
     stream: TextStream
     prompt_tokens: int
     completion_tokens: int = 0
+    cached_tokens: int = 0
 
     def finished(self, request_id: int, reason: str, failure: Failure | None = None) -> Finished:
-        usage = Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
+        usage = Usage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cached_tokens=self.cached_tokens,
+        )
         return Finished(id=request_id, reason=reason, usage=usage, failure=failure)
 
 
@@ -59,6 +64,9 @@ class Answers:
         """What one step brought. Tokens and ends of requests that are gone are passed over."""
         events: list[TextEvent] = []
         stopped: list[int] = []
+        for request_id, tokens in output.reused:
+            if (reusing := self._open.get(request_id)) is not None:
+                reusing.cached_tokens = tokens
         for sampled in output.sampled:
             answer = self._open.get(sampled.id)
             if answer is None or sampled.token in self._end_ids:

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import msgspec
 
-WIRE_VERSION = 2
+from halogend.wire.part import Part
+from halogend.wire.policy import Caller, EnginePolicy
+
+WIRE_VERSION = 3
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=True):
     """Base of the closed union; the tag is the class name."""
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A value inside a message."""
 
 
 # --- values ---------------------------------------------------------------------------------
@@ -77,8 +76,11 @@ class Failure(Part, frozen=True, kw_only=True):
 
 
 class Usage(Part, frozen=True, kw_only=True):
+    """`cached_tokens` of the prompt's were there from requests before and not computed again."""
+
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int = 0
 
 
 class Limits(Part, frozen=True, kw_only=True):
@@ -100,6 +102,7 @@ class EngineLimits(Part, frozen=True, kw_only=True):
     request_timeout_s: float  # 0 is off
     prefill_chunk_tokens: int  # 0 is auto
     pool_bytes: int
+    policy: EnginePolicy = EnginePolicy()
 
 
 class EngineSpec(Part, frozen=True, kw_only=True):
@@ -240,7 +243,10 @@ class SetThreads(Message, frozen=True, kw_only=True):
 
 
 class EngineStats(Message, frozen=True, kw_only=True):
-    """A snapshot, about once a second while anything changes. Counters only grow."""
+    """A snapshot, about once a second while anything changes. Counters only grow.
+
+    `blocks_used` are those that requests hold, `blocks_cached` those that only the prefix index knows, of which
+    `blocks_pinned` stay; the rest of `blocks_total` is free. `running` and `waiting` count every lane."""
 
     running: int
     waiting: int
@@ -253,6 +259,16 @@ class EngineStats(Message, frozen=True, kw_only=True):
     prefill_step_s: float  # sum over steps that held a prompt chunk
     decode_step_s: float  # sum over the others
     pool_touched_bytes: int = 0
+    blocks_cached: int = 0
+    blocks_pinned: int = 0
+    evictions: dict[str, int] = msgspec.field(default_factory=dict)  # blocks by reason, since the start
+    prefix_query_tokens: int = 0  # of prompts that were looked up
+    prefix_hit_tokens: int = 0  # of them found
+    running_long: int = 0
+    waiting_long: int = 0
+    internal_fragmentation: float = 0.0  # unwritten slots / referenced slots
+    external_fragmentation: float = 0.0  # 1 - share of long requests' tokens in runs of 128 and more
+    largest_gap_s: float = 0.0  # between two tokens of one request, since the last snapshot
     queue_s: tuple[float, ...] = ()  # waits that ended since the last snapshot
     step_s: tuple[tuple[str, float], ...] = ()  # (kind, seconds) of steps since the last snapshot
 
@@ -272,6 +288,7 @@ class Submit(Message, frozen=True, kw_only=True):
     sampling: Sampling
     max_tokens: int | None
     stop: tuple[str, ...] = ()
+    caller: Caller = Caller()
 
 
 class Abort(Message, frozen=True, kw_only=True):
@@ -322,6 +339,7 @@ class Generate(Message, frozen=True, kw_only=True):
     max_tokens: int
     sampling: Sampling
     stop_ids: tuple[int, ...]
+    caller: Caller = Caller()
 
 
 class Sampled(Part, frozen=True, kw_only=True, array_like=True):
@@ -338,10 +356,12 @@ class Ended(Part, frozen=True, kw_only=True):
 
 
 class StepOutput(Message, frozen=True, kw_only=True):
-    """One frame a step for the whole batch: tokens first, then ends."""
+    """One frame a step for the whole batch: tokens first, then ends. `reused` are (id, tokens): of requests
+    that were admitted now for the first time, how much of the prompt was there already."""
 
     sampled: tuple[Sampled, ...]
     ended: tuple[Ended, ...]
+    reused: tuple[tuple[int, int], ...] = ()
 
 
 AnyMessage = (

@@ -5,7 +5,7 @@ from halogend.wire.messages import EngineStats
 
 
 def _stats(**fields):
-    zeros = {name: 0 for name in EngineStats.__struct_fields__ if name not in ("queue_s", "step_s")}
+    zeros = {name: 0 for name in EngineStats.__struct_fields__ if name not in ("queue_s", "step_s", "evictions")}
     return EngineStats(**{**zeros, **fields})
 
 
@@ -26,3 +26,13 @@ def test_sums_and_the_single_steps_of_the_one_that_spoke():
 def test_of_one_that_is_gone_only_the_counters_stay():
     gone = counters_of(_stats(running=1, waiting=2, blocks_total=4, blocks_used=2, steps=9, queue_s=(1.0,)))
     assert gone == _stats(steps=9)
+
+
+def test_evictions_are_summed_by_reason_and_shares_weighed_by_the_blocks_in_use():
+    one = _stats(blocks_used=30, evictions={"room": 2}, internal_fragmentation=0.1, largest_gap_s=0.5)
+    other = _stats(blocks_used=10, evictions={"room": 1, "ttl": 4}, internal_fragmentation=0.3, largest_gap_s=0.2)
+    both = together([one, other], spoke=other)
+    assert both.evictions == {"room": 3, "ttl": 4}
+    assert round(both.internal_fragmentation, 6) == 0.15
+    assert both.largest_gap_s == 0.2
+    assert counters_of(one) == _stats(evictions={"room": 2})

@@ -40,6 +40,7 @@ from halogend.wire.messages import (
     Prompt,
     Submit,
 )
+from halogend.wire.policy import Caller
 
 T = TypeVar("T")
 LONG = "x" * (2 * LONG_CHARS)
@@ -106,6 +107,13 @@ async def test_all_of_a_conversation_counts_as_work(loaded: Loaded, messages: tu
     """Work that is counted short is done in the event loop and holds up every stream."""
     await admit(loaded, ChatPrompt(messages=messages))
     assert begun(loaded)[0] > LONG_CHARS
+
+
+async def test_whose_a_request_is_reaches_the_engine_as_it_came(loaded: Loaded):
+    caller = Caller(key="team-a", weight=2.0, klass="gold", session="s-1")
+    submit = Submit(id=1, prompt=chat("hello"), sampling=GREEDY, max_tokens=1, caller=caller)
+    admitted = await Admission(loaded.tokenizer, loaded.offload).admit(submit, Setting(WIDE, template(loaded)))
+    assert admitted.caller == caller
 
 
 async def test_a_chat_that_cannot_fit_is_refused_before_any_work(loaded: Loaded):

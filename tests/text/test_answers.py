@@ -37,6 +37,13 @@ def test_tokens_of_a_batch_in_one_step():
     assert step(batch, (2, 5)) == (Delta(id=2, text="é", tokens=1),)
 
 
+def test_what_of_a_prompt_was_there_already_is_in_its_usage():
+    batch = answers((1, ()), (2, ()))
+    batch.step(StepOutput(sampled=(), ended=(), reused=((1, 6), (9, 3))))
+    ended = step(batch, ended=(Ended(id=1, reason="stop"), Ended(id=2, reason="stop")))
+    assert [event.usage.cached_tokens for event in ended if isinstance(event, Finished)] == [6, 0]
+
+
 def test_a_stop_id_is_neither_shown_nor_counted():
     batch = answers((1, ()))
     step(batch, (1, 1))

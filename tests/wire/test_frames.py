@@ -11,10 +11,12 @@ from halogend.wire.messages import (
     Accepted,
     Delta,
     Ended,
+    EngineLimits,
     Failure,
     Finished,
     Generate,
     Hello,
+    PrepareEngine,
     Sampled,
     Sampling,
     StepOutput,
@@ -25,6 +27,7 @@ from halogend.wire.messages import (
     TokenPrompt,
     Usage,
 )
+from halogend.wire.policy import Caller, EnginePolicy, SessionClass
 
 SAMPLING = Sampling(
     temperature=0.5,
@@ -36,10 +39,28 @@ SAMPLING = Sampling(
     frequency_penalty=0.0,
     seed=2**63 - 1,
 )
+CALLER = Caller(key="team-a", weight=2.0, klass="gold", session="s-1")
+POLICY = EnginePolicy(
+    max_queue_tokens=9,
+    eviction="priority_lru",
+    classes=(SessionClass(name="gold", priority=10, pin_quota=0.2, ttl_s=900.0),),
+    autoscale=False,
+)
+LIMITS = EngineLimits(
+    max_model_len=64,
+    max_batch=2,
+    max_queue=4,
+    queue_timeout_s=1.0,
+    request_timeout_s=0.0,
+    prefill_chunk_tokens=0,
+    pool_bytes=1 << 20,
+    policy=POLICY,
+)
 MESSAGES = [
     Hello(version=1, role="text", pid=7),
     Submit(id=1, prompt=TextPrompt(text="Grüße 🦊"), sampling=SAMPLING, max_tokens=None, stop=("\n",)),
     Submit(id=2, prompt=TokenPrompt(ids=(1, 2, 3)), sampling=SAMPLING, max_tokens=5),
+    Submit(id=4, prompt=TextPrompt(text="a"), sampling=SAMPLING, max_tokens=None, caller=CALLER),
     Abort(id=1),
     TextEvents(
         events=(
@@ -48,10 +69,12 @@ MESSAGES = [
             Finished(id=2, reason="stop", usage=Usage(prompt_tokens=3, completion_tokens=1)),
         )
     ),
-    Generate(id=3, prompt_ids=(5,), max_tokens=1, sampling=SAMPLING, stop_ids=()),
+    Generate(id=3, prompt_ids=(5,), max_tokens=1, sampling=SAMPLING, stop_ids=(), caller=CALLER),
+    PrepareEngine(update=7, limits=LIMITS),
     StepOutput(
         sampled=(Sampled(id=3, token=9),),
         ended=(Ended(id=3, reason="error", failure=Failure(code="x", message="y", param="z")),),
+        reused=((3, 16),),
     ),
     Stop(),
 ]
