@@ -31,6 +31,10 @@ class Apply(enum.StrEnum):
     IDENTITY = "identity"
 
 
+LIVE, GENERATION, LISTENER = Apply.LIVE, Apply.GENERATION, Apply.LISTENER
+NEXT_LOAD, IDENTITY = Apply.NEXT_LOAD, Apply.IDENTITY
+
+
 def setting(  # noqa: PLR0913  # one argument for each thing a field must say about itself
     description: str,
     apply: Apply,

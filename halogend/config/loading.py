@@ -1,0 +1,50 @@
+"""How a model is loaded, and which implementation computes it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from halogend.config.fields import GENERATION, NEXT_LOAD, setting
+from halogend.config.kinds import DAY_S
+from halogend.config.section import Section
+
+
+class KernelsConfig(Section):
+    """Which implementation computes the model."""
+
+    flash_attention: bool = setting(
+        "Fused attention; off computes it step by step. Accepted at the model's top level too.",
+        GENERATION,
+        default=True,
+    )
+    backend: Literal["auto", "cpu", "reference"] = setting(
+        "`cpu` is the fast path for processors, `reference` plain and slow arithmetic to compare with.",
+        GENERATION,
+        default="auto",
+        later=("triton",),
+    )
+    compile: Literal["auto", "off"] = setting("Whether kernels may be compiled at load.", GENERATION, default="auto")
+
+
+class LoadConfig(Section):
+    """How a load is watched and checked."""
+
+    progress_timeout_s: float = setting(
+        "A load that moves nothing for this long has failed; a slow one that moves never has. Progress is told once a "
+        "second, and a process needs seconds before it has anything to tell.",
+        NEXT_LOAD,
+        default=60.0,
+        unit="s",
+        ge=5,
+        le=DAY_S,
+    )
+    verify: Literal["header"] = setting(
+        "How much of the file is checked before it is used.", NEXT_LOAD, default="header", later=("full", "off")
+    )
+
+
+class WarmupConfig(Section):
+    """What happens before a generation may serve."""
+
+    kernels: bool = setting("Run each kernel once.", NEXT_LOAD, default=True)
+    prompt: str = setting("Text to answer once; empty is none.", NEXT_LOAD, default="", max_length=1 << 16)
