@@ -50,6 +50,8 @@ class Scheduler:
         self._prompt_tokens = 0
         self._generated_tokens = 0
         self._queue_waits: list[float] = []
+        self._now = 0.0  # the latest that was told
+        self._tables.set_policy(limits.eviction)
 
     # --- requests come and go -----------------------------------------------------------------
 
@@ -95,6 +97,7 @@ class Scheduler:
     def update(self, limits: SchedLimits) -> None:
         """From the next step on. Nobody who runs or waits already is turned away."""
         self._limits = limits
+        self._tables.set_policy(limits.eviction)
 
     def resize(self, limit: int) -> Resized:
         """Moves the pool's limit (in blocks). Whoever can never fit again ends (kv_too_small), the newest
@@ -104,11 +107,9 @@ class Scheduler:
             raise InvariantError("the pool cannot be resized while a step is in flight")
         misfits = [s for s in self._sequences.values() if self._blocks_at_most(s.request) > limit - 1]
         ended = self._fail(misfits, "kv_too_small")
-        while self._pool.referenced_count > limit - 1:
+        while self._tables.used > limit - 1:
             self._preempt(self._running.newest)
-        moves = self._pool.resize(limit)
-        if moves:
-            self._tables.move(self._running, moves)
+        moves = self._tables.resize(limit)
         return Resized(moves, tuple(ended))
 
     # --- a step -----------------------------------------------------------------------------------
@@ -117,6 +118,8 @@ class Scheduler:
         """The next step, or None when nothing can be computed now."""
         if len(self._in_flight) >= _MAX_IN_FLIGHT:
             raise InvariantError(f"{len(self._in_flight)} steps are in flight already")
+        self._now = now
+        self._tables.tick(now)
         draft = self._place_running()
         self._admit(draft, now)
         return self._commit(draft) if draft.counts else None
@@ -133,8 +136,8 @@ class Scheduler:
             request_id = sequence.request.id
             if sequence.ended:
                 continue
-            if item.blocks is sequence.blocks:  # else it has given way since, and begins again
-                self._tables.free_behind(sequence, item.start + item.count)
+            if item.blocks is sequence.blocks and request_id not in failed:  # else it gave way, and begins again
+                self._tables.written(sequence, item.start + item.count, self._now)
             if request_id in failed:
                 ended += self._fail([sequence], failed[request_id])
             elif item.samples:
@@ -155,7 +158,7 @@ class Scheduler:
             running=len(self._running),
             waiting=len(self._queue),
             blocks_total=self._pool.capacity,
-            blocks_used=self._pool.referenced_count,
+            blocks_used=self._tables.used,
             preemptions=self._preemptions,
             prompt_tokens=self._prompt_tokens,
             generated_tokens=self._generated_tokens,
@@ -208,7 +211,7 @@ class Scheduler:
                 return
             self._queue.remove(sequence)
             self._running.enter(sequence)
-            self._tables.open(sequence)
+            sequence.computed = self._tables.open(sequence, now)
             if not sequence.admitted:
                 sequence.admitted = True
                 self._queue_waits.append(now - sequence.arrived_s)
@@ -224,7 +227,7 @@ class Scheduler:
             draft.counts.pop(newest, None)
             self._preempt(newest)
         count = min(count, room)
-        self._tables.extend(sequence, sequence.computed + count)
+        self._tables.extend(sequence, sequence.computed + count, self._now)
         draft.counts[sequence] = count
         draft.budget -= count
 
@@ -232,7 +235,7 @@ class Scheduler:
         """Whether it fits beside what the running ones will soon take: admitting it must not be
         what preempts it."""
         promised = sum(max(0, self._blocks_wanted(s) - s.held) for s in self._running)
-        return self._blocks_wanted(sequence) <= self._pool.free_count - promised
+        return self._blocks_wanted(sequence) <= self._tables.available - promised
 
     def _blocks_wanted(self, sequence: Sequence) -> int:
         step_tokens = min(max(sequence.ahead, 1), self._limits.request_step_tokens)
@@ -243,7 +246,7 @@ class Scheduler:
 
     def _commit(self, draft: Draft) -> StepPlan:
         items = tuple(self._item(sequence, count) for sequence, count in draft.counts.items())
-        plan = StepPlan(number=self._steps, items=items)
+        plan = StepPlan(number=self._steps, items=items, copies=self._tables.take_copies())
         self._in_flight.append(InFlight(plan.number, tuple(zip(draft.counts, items, strict=True))))
         self._steps += 1
         return plan
@@ -287,5 +290,5 @@ class Scheduler:
 
     def _release(self, sequence: Sequence) -> None:
         self._running.leave(sequence)
-        self._tables.release(sequence)
+        self._tables.release(sequence, self._now)
         sequence.computed = 0

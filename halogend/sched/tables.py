@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
 from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout
+from halogend.sched.limits import EvictionPolicy
 from halogend.sched.request import Sequence
 
 
@@ -25,17 +26,31 @@ class BlockTables:
     def __init__(self, pool: BlockPool, layout: KvLayout) -> None:
         self._pool = pool
         self._layout = layout
+        self._open: set[Sequence] = set()
 
-    def open(self, sequence: Sequence) -> None:
-        """Empty tables, new ones: the old may still be read by a step in flight."""
+    @property
+    def available(self) -> int:
+        """Blocks that can be had without anybody giving way: free ones and those that can be evicted."""
+        return self._pool.free_count + self._pool.cached_count
+
+    @property
+    def used(self) -> int:
+        """Blocks that cannot be had: those of running sequences and those that are pinned."""
+        return self._pool.referenced_count
+
+    def open(self, sequence: Sequence, now: float) -> int:
+        """New tables: the old may still be read by a step in flight. How many positions are there already and
+        need not be computed: always fewer than there are tokens."""
         sequence.blocks = [[] for _ in self._layout.windows]
+        self._open.add(sequence)
+        return 0
 
     def room(self, sequence: Sequence) -> int:
         """How many positions it may compute with the blocks it has and those that are free."""
-        logical = len(sequence.blocks[0]) + self._pool.free_count // self._layout.tables
+        logical = len(sequence.blocks[0]) + self.available // self._layout.tables
         return logical * BLOCK_TOKENS - sequence.computed
 
-    def extend(self, sequence: Sequence, end: int) -> None:
+    def extend(self, sequence: Sequence, end: int, now: float) -> None:
         """Blocks for every position before `end`. Raises InvariantError when there is no room."""
         missing = blocks_for(end) - len(sequence.blocks[0])
         if missing <= 0:
@@ -46,8 +61,8 @@ class BlockTables:
             table.extend(self._pool.take(missing, after=table[-1] if table else 0))
         sequence.held += missing * self._layout.tables
 
-    def free_behind(self, sequence: Sequence, end: int) -> None:
-        """The step that ended before position `end` was applied."""
+    def written(self, sequence: Sequence, end: int, now: float) -> None:
+        """The step that ended before position `end` was applied, and went well."""
         for number, window in self._layout.sliding:
             table = sequence.blocks[number]
             index = (end - window + 1) // BLOCK_TOKENS  # the first block that is still seen
@@ -57,18 +72,31 @@ class BlockTables:
                 table[index] = 0
                 sequence.held -= 1
 
-    def move(self, running: Iterable[Sequence], moves: Mapping[int, int]) -> None:
-        """Blocks have other places from now on, old to new. Not while a step in flight reads the lists."""
-        for sequence in running:
-            for table in sequence.blocks:
-                table[:] = [moves.get(block, block) for block in table]
+    def take_copies(self) -> tuple[tuple[int, int], ...]:
+        """Blocks that the next step copies, old to new and in this order, before anything else."""
+        return ()
 
-    def release(self, sequence: Sequence) -> None:
+    def tick(self, now: float) -> None:
+        """Time passes: what was kept for so long goes."""
+
+    def set_policy(self, policy: EvictionPolicy) -> None:
+        """From now on."""
+
+    def resize(self, limit: int) -> dict[int, int]:
+        """Moves the pool's limit; old place to new of the blocks that moved, which are to be copied. Not while
+        a step in flight reads the lists. Raises InvariantError when more is used than there will be room for."""
+        moves = self._pool.resize(limit)
+        for table in (table for sequence in self._open if moves for table in sequence.blocks):
+            table[:] = [moves.get(block, block) for block in table]
+        return moves
+
+    def release(self, sequence: Sequence, now: float) -> None:
         """Everything goes back. The lists stay as they are: a step in flight reads them."""
         for table in sequence.blocks:
             self._pool.release(block for block in table if block)
         sequence.blocks = []
         sequence.held = 0
+        self._open.remove(sequence)
 
     def audit(self, running: Iterable[Sequence]) -> None:
         """Raises InvariantError unless every block is in one place, and every sequence holds what its
