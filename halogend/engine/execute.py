@@ -67,7 +67,7 @@ class Executor:
             raise
         except Exception:  # a kernel may raise anything, and one request's fault must not end the others
             log.exception("step_failed", step=plan.number, requests=len(plan.items))
-        parts = [self._run_alone(replace(plan, items=(item,))) for item in plan.items]
+        parts = [self._run_alone(replace(plan, items=(item,), copies=())) for item in plan.items]
         return StepResult(
             number=plan.number,
             sampled=tuple(pair for part in parts for pair in part.sampled),

@@ -32,7 +32,8 @@ class Runner(Protocol):
     def block_bytes(self) -> int: ...
 
     def forward(self, plan: StepPlan, slot_tokens: torch.Tensor) -> torch.Tensor:
-        """Computes the plan's positions and writes their KV; repeating a plan changes nothing.
+        """Copies blocks as the plan says, then computes its positions and writes their KV. Repeating a plan
+        without its copies changes nothing; a copied block may have another holder by then.
 
         `slot_tokens` is int64 [slots]: what was sampled last into each slot, read for items with
         `from_slot`. Returns float32 logits [n, vocab], one row for each item with `samples`, in

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from halogend.engine.interface import Loaded
-from halogend.sched.limits import SchedLimits
+from halogend.sched.limits import EvictionPolicy, LongLane, SchedLimits, SessionClass, Watermarks
+from halogend.sched.request import Caller
+from halogend.wire import policy as wire
 from halogend.wire.messages import EngineLimits, Failure
 
 # What one step computes when the chunk size is left to us: long enough for full matrix products,
@@ -14,6 +16,7 @@ LIVE_UPDATE_REFUSED = "HRT-1015"
 
 def sched_limits(limits: EngineLimits) -> SchedLimits:
     """Raises ValueError for values that would let nothing run."""
+    policy = limits.policy
     return SchedLimits(
         max_batch=limits.max_batch,
         max_queue=limits.max_queue,
@@ -21,6 +24,32 @@ def sched_limits(limits: EngineLimits) -> SchedLimits:
         request_timeout_s=limits.request_timeout_s,
         prefill_chunk_tokens=limits.prefill_chunk_tokens,
         step_tokens=max(AUTO_STEP_TOKENS, limits.prefill_chunk_tokens),
+        max_queue_tokens=policy.max_queue_tokens,
+        prefill_timeout_s=policy.prefill_timeout_s,
+        max_gap_s=policy.max_gap_s,
+        long=LongLane(policy.long_threshold_tokens, policy.long_concurrent) if policy.long_threshold_tokens else None,
+        watermarks=Watermarks(policy.soft, policy.hard) if policy.hard else None,
+        min_free_ratio=policy.min_free_ratio,
+        eviction=EvictionPolicy(policy.eviction, tuple(map(_session_class, policy.classes))),
+    )
+
+
+def _session_class(each: wire.SessionClass) -> SessionClass:
+    return SessionClass(each.name, each.priority, each.pin_quota, each.ttl_s)
+
+
+def sched_caller(caller: wire.Caller, policy: wire.EnginePolicy) -> Caller:
+    """Who asks, in the scheduler's numbers. A class that the policy no longer names is as good as none; what one
+    key has cached is found by that key alone unless the scope is shared. Raises ValueError for a weight that is no
+    share."""
+    known = next((each for each in policy.classes if each.name == caller.klass), None)
+    return Caller(
+        scope=b"" if policy.cache_scope == "shared" else caller.key.encode(),
+        key=caller.key,
+        weight=caller.weight,
+        priority=known.priority if known else 0,
+        klass=known.name if known else "",
+        session=caller.session,
     )
 
 

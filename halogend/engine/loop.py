@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
-from halogend.engine.execute import ENGINE_ERROR, NUMERIC_ERROR, Executor
+from halogend.engine.endings import ended, failed
+from halogend.engine.execute import ENGINE_ERROR, Executor
 from halogend.engine.interface import Loaded
-from halogend.engine.limits import check_limits, least_blocks, pool_blocks, sched_limits
+from halogend.engine.limits import pool_blocks, sched_caller, sched_limits
+from halogend.engine.live import LiveLimits
 from halogend.engine.meter import StepMeter
 from halogend.engine.progress import Progress
+from halogend.engine.rest import Chore, Rest
 from halogend.sched.blocks import BlockPool
 from halogend.sched.errors import InvariantError
-from halogend.sched.request import End, Events, Refusal, Request
+from halogend.sched.request import End, Events, Request
 from halogend.sched.scheduler import Scheduler
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
 from halogend.wire.messages import (
@@ -28,12 +31,9 @@ from halogend.wire.messages import (
     Commit,
     Discard,
     Ended,
-    EngineLimits,
     EngineSpec,
-    Failure,
     Generate,
     PoolResized,
-    Prepared,
     PrepareEngine,
     Sampled,
     SetThreads,
@@ -43,13 +43,6 @@ from halogend.wire.messages import (
 
 _NOTHING = Events((), ())
 _STOP_PATIENCE_S = 1.0
-_SENTENCES = {
-    "queue_timeout": "the request waited longer than queue_timeout_ms for a place in the batch",
-    "request_timeout": "the request took longer than request_timeout_ms",
-    "kv_too_small": "the KV pool was made smaller than this request needs",
-    NUMERIC_ERROR: "the model's output for this request is not finite",
-    ENGINE_ERROR: "the engine failed on this request",
-}
 
 log = structlog.get_logger(__name__)
 
@@ -79,14 +72,16 @@ class EngineLoop:
     ) -> None:
         self._channels = channels
         self._loaded = loaded
-        self._context_tokens = spec.max_model_len
+        self._floor_bytes = spec.pool_floor_bytes
+        self._audit_steps = spec.audit_steps
         self._progress = progress
         self._clock = clock
-        pool = BlockPool(loaded.reserve_blocks, loaded.block_count)
-        self._scheduler = Scheduler(sched_limits(spec.limits), pool, loaded.layout)
+        self._pool = BlockPool(loaded.reserve_blocks, loaded.block_count)
+        self._scheduler = Scheduler(sched_limits(spec.limits), self._pool, loaded.layout)
         self._executor = Executor(loaded.runner, spec.limits.max_batch)
+        self._live = LiveLimits(spec, loaded)
         self._meter = StepMeter()
-        self._prepared: dict[int, EngineLimits] = {}
+        self._rest = Rest()
         self._refused: list[Ended] = []
         self._ended: list[End] = []
         self._stopped = False
@@ -99,6 +94,7 @@ class EngineLoop:
                 self._on_control(message)
             while not self._stopped:
                 self.turn()
+            self._scheduler.audit()
         except ChannelClosedError as error:
             if not self._told_to_stop():
                 raise PeerLostError from error
@@ -115,7 +111,14 @@ class EngineLoop:
         self._report()
         self._progress.set_busy(self._scheduler.has_requests)
         if not self._scheduler.has_requests:
-            wait((self._channels.control, self._channels.data), self._meter.due_in(self._clock()))
+            self._be_idle()
+
+    def _be_idle(self) -> None:
+        for chore in self._rest.due(self._clock()):
+            self._do(chore)
+        now = self._clock()
+        timeouts = [left_s for left_s in (self._meter.due_in(now), self._rest.due_in(now)) if left_s is not None]
+        wait((self._channels.control, self._channels.data), min(timeouts, default=None))
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -148,6 +151,7 @@ class EngineLoop:
             case Abort():
                 self._scheduler.abort(message.id)
                 self._executor.forget(message.id)
+                self._meter.forget(message.id)
             case _:
                 raise InvariantError(f"a {type(message).__name__} does not belong on the data channel")
         self._meter.touch()
@@ -162,27 +166,20 @@ class EngineLoop:
             self._refuse(message.id, "bad_token", f"token ids must be below {self._loaded.runner.vocab}")
             return
         try:
-            request = Request(message.id, message.prompt_ids, message.max_tokens, frozenset(message.stop_ids))
+            caller = sched_caller(message.caller, self._live.current.policy)
+            stop_ids = frozenset(message.stop_ids)
+            request = Request(message.id, message.prompt_ids, message.max_tokens, stop_ids, caller)
         except ValueError as error:
             self._refuse(message.id, ENGINE_ERROR, str(error))
             return
-        refusal = self._refusal_ahead(request) or self._scheduler.add(request, self._clock())
+        refusal = self._live.refusal_ahead(request) or self._scheduler.add(request, self._clock())
         if refusal is not None:
             self._refuse(message.id, refusal.code, refusal.message)
             return
         self._executor.begin(message.id, message.sampling, message.prompt_ids)
 
-    def _refusal_ahead(self, request: Request) -> Refusal | None:
-        """Of a request that would not fit any more once what is prepared is committed."""
-        tokens, loaded = request.positions_at_most, self._loaded
-        if all(
-            least_blocks(limits, loaded, tokens) <= pool_blocks(limits, loaded) for limits in self._prepared.values()
-        ):
-            return None
-        return Refusal("kv_too_small", "the KV pool is about to be made smaller than this request needs")
-
     def _refuse(self, request_id: int, code: str, message: str) -> None:
-        self._refused.append(Ended(id=request_id, reason="error", failure=Failure(code=code, message=message)))
+        self._refused.append(failed(request_id, code, message))
 
     def _on_control(self, message: AnyMessage) -> None:
         match message:
@@ -191,41 +188,56 @@ class EngineLoop:
             case SetThreads():
                 self._loaded.runner.set_threads(message.threads)
             case PrepareEngine():
-                self._prepare(message)
+                self._channels.control.send(self._live.prepare(message, self._scheduler.positions_promised))
             case Commit():
                 self._commit(message.update)
             case Discard():
-                self._prepared.pop(message.update, None)
+                self._live.discard(message.update)
             case _:
                 raise InvariantError(f"a {type(message).__name__} does not belong on an engine's control channel")
 
-    def _prepare(self, message: PrepareEngine) -> None:
-        failure = check_limits(message.limits, self._loaded, self._context_tokens, self._scheduler.positions_promised)
-        if failure is None:
-            self._prepared[message.update] = message.limits
-        self._channels.control.send(Prepared(update=message.update, failure=failure))
-
     def _commit(self, update: int) -> None:
-        limits = self._prepared.pop(update, None)
-        if limits is None:
-            raise InvariantError(f"update {update} is committed but was not prepared")
+        limits = self._live.commit(update)
         blocks = pool_blocks(limits, self._loaded)
         self._scheduler.update(sched_limits(limits))
         self._executor.grow_slots(limits.max_batch)
-        self._resize(update, blocks)
+        self._resize(blocks)
+        touched_bytes = self._loaded.runner.touched_bytes
+        pool_bytes = blocks * self._loaded.block_bytes
+        self._channels.control.send(PoolResized(update=update, pool_bytes=pool_bytes, touched_bytes=touched_bytes))
         self._meter.touch()
         log.info("limits_changed", update=update, max_batch=limits.max_batch, pool_blocks=blocks)
 
-    def _resize(self, update: int, blocks: int) -> None:
+    def _resize(self, blocks: int) -> None:
         """No step is in flight here: what is held behind the limit is copied before it goes."""
-        runner = self._loaded.runner
         resized = self._scheduler.resize(blocks)
         self._end(resized.ended)
-        runner.resize_pool(blocks, resized.moves)
-        pool_bytes = blocks * self._loaded.block_bytes
-        self._channels.control.send(
-            PoolResized(update=update, pool_bytes=pool_bytes, touched_bytes=runner.touched_bytes)
-        )
+        self._loaded.runner.resize_pool(blocks, resized.moves)
+
+    # --- at rest ------------------------------------------------------------------------------------
+
+    def _do(self, chore: Chore) -> None:
+        match chore:
+            case Chore.AUDIT:
+                self._scheduler.audit()
+            case Chore.COMPACT:
+                self._give_back(self._pool.referenced_count + self._pool.cached_count)
+            case Chore.FLOOR:
+                self._give_back(self._scheduler.stats.blocks_used)
+
+    def _give_back(self, keep: int) -> None:
+        """The pool's memory behind `keep` blocks and its floor; its limit stays what it is."""
+        policy, block_bytes = self._live.current.policy, self._loaded.block_bytes
+        least = max(self._floor_bytes, policy.min_pool_bytes) // block_bytes
+        blocks = max(1 + keep, 1 + self._loaded.layout.tables, least)
+        limit = pool_blocks(self._live.current, self._loaded)
+        before = self._loaded.runner.touched_bytes
+        if not policy.autoscale or blocks >= limit or before <= blocks * block_bytes:
+            return
+        self._resize(blocks)
+        self._resize(limit)
+        self._meter.touch()
+        log.info("pool_shrunk", before_bytes=before, after_bytes=self._loaded.runner.touched_bytes)
 
     # --- a step -------------------------------------------------------------------------------------
 
@@ -236,35 +248,36 @@ class EngineLoop:
                 raise InvariantError(f"nothing can be computed for {self._scheduler.stats}")
             return _NOTHING
         self._progress.set_busy(True)
-        events = self._scheduler.apply(self._executor.run(plan))
+        self._rest.wake()
+        started = self._clock()
+        result = self._executor.run(plan)
+        seconds = self._clock() - started
+        # A step that was repeated in parts says nothing about what such a step takes.
+        events = self._scheduler.apply(result if result.failed else replace(result, seconds=seconds))
         self._meter.step(plan, self._clock() - now)
         self._progress.bump()
+        if self._audit_steps and (plan.number + 1) % self._audit_steps == 0:
+            self._scheduler.audit()
         return events
 
     # --- out ----------------------------------------------------------------------------------------
 
-    def _end(self, ended: Iterable[End]) -> None:
-        self._ended.extend(ended)
+    def _end(self, ends: Iterable[End]) -> None:
+        self._ended.extend(ends)
 
     def _publish(self, events: Events) -> None:
         self._end(events.ended)
         for end in self._ended:
             self._executor.forget(end.id)
-        ended = (*self._refused, *map(_ended, self._ended))
+        ends = (*self._refused, *map(ended, self._ended))
         self._refused, self._ended = [], []
-        if not events.sampled and not ended:
+        if not events.sampled and not ends and not events.reused:
             return
+        self._meter.told(events, (end.id for end in ends), self._clock())
         sampled = tuple(Sampled(id=request_id, token=token) for request_id, token in events.sampled)
-        self._channels.data.send(StepOutput(sampled=sampled, ended=ended))
+        self._channels.data.send(StepOutput(sampled=sampled, ended=ends, reused=events.reused))
 
     def _report(self) -> None:
         now = self._clock()
         if self._meter.due_in(now) == 0:
             self._channels.control.send(self._meter.snapshot(self._scheduler, self._loaded.runner.touched_bytes, now))
-
-
-def _ended(end: End) -> Ended:
-    if end.code is None:
-        return Ended(id=end.id, reason=end.reason)
-    message = _SENTENCES.get(end.code, end.code)
-    return Ended(id=end.id, reason=end.reason, failure=Failure(code=end.code, message=message))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from halogend.sched.request import Events
 from halogend.sched.scheduler import Scheduler
 from halogend.sched.step import StepPlan
 from halogend.wire.messages import EngineStats
@@ -22,6 +25,8 @@ class StepMeter:
         self._steps = 0
         self._sums = {PREFILL: 0.0, DECODE: 0.0}
         self._recent: list[tuple[str, float]] = []
+        self._token_at: dict[int, float] = {}
+        self._largest_gap_s = 0.0
         self._changed = False
         self._last: float | None = None
 
@@ -31,6 +36,19 @@ class StepMeter:
         self._sums[kind] += seconds
         self._recent.append((kind, seconds))
         self._changed = True
+
+    def told(self, events: Events, ended: Iterable[int], now: float) -> None:
+        """Tokens go out now: how long each request's last one is ago."""
+        for request_id, _ in events.sampled:
+            if (before := self._token_at.get(request_id)) is not None:
+                self._largest_gap_s = max(self._largest_gap_s, now - before)
+            self._token_at[request_id] = now
+        for request_id in ended:
+            self.forget(request_id)
+
+    def forget(self, request_id: int) -> None:
+        """After a request's last token; unknown ids are ignored."""
+        self._token_at.pop(request_id, None)
 
     def touch(self) -> None:
         """Something else changed that a snapshot shows."""
@@ -46,6 +64,7 @@ class StepMeter:
         """Takes the recent steps and queue waits with it."""
         stats = scheduler.stats
         recent, self._recent = tuple(self._recent), []
+        largest_gap_s, self._largest_gap_s = self._largest_gap_s, 0.0
         self._changed, self._last = False, now
         return EngineStats(
             running=stats.running,
@@ -61,4 +80,5 @@ class StepMeter:
             queue_s=scheduler.take_queue_waits(),
             step_s=recent,
             pool_touched_bytes=pool_touched_bytes,
+            largest_gap_s=largest_gap_s,
         )

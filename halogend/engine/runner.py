@@ -34,6 +34,7 @@ class ModelRunner:
 
     def forward(self, plan: StepPlan, slot_tokens: Tensor) -> Tensor:
         """See `interface.Runner.forward`."""
+        self._cache.copy(plan.copies)  # before anything can fail: who repeats the step leaves them out
         return self._run(plan, slot_tokens, self._model.all_layers)
 
     def rehearse(self, plan: StepPlan, slot_tokens: Tensor) -> None:

@@ -111,7 +111,8 @@ class EngineSpec(Part, frozen=True, kw_only=True):
 
     `pool_reserve_bytes` is the address range reserved for the KV pool: `limits.pool_bytes` may be
     raised up to it without a restart. `pool_floor_bytes` of it are touched before the engine is ready,
-    the rest as it is used. `threads` are intra-operator threads.
+    the rest as it is used. `threads` are intra-operator threads. The scheduler is audited when the engine rests and
+    at its end, and after every `audit_steps` steps where that is not 0.
     """
 
     path: str
@@ -129,6 +130,7 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     limits: EngineLimits
     loader_niceness: int = 0  # of the threads that load: above 0 where others serve on these cores
     pool_floor_bytes: int = 0
+    audit_steps: int = 0
 
 
 class TextSpec(Part, frozen=True, kw_only=True):

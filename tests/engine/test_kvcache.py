@@ -106,3 +106,15 @@ def test_a_chunk_is_whole_pages_of_every_place(layers: int, width: int, floor_bl
     assert cache.chunk_blocks * cache.row_bytes % 4096 == 0
     least = math.lcm(cache.row_bytes, 4096) // cache.row_bytes
     assert cache.chunk_blocks == least or cache.chunk_blocks * cache.block_bytes <= CHUNK_BYTES
+
+
+def test_copies_follow_each_other_and_bring_their_chunk() -> None:
+    cache = KvCache(3, 64, torch.float32, reserve_blocks=1000, floor_blocks=40)
+    for place, layer in enumerate(cache.layers):
+        layer[1], layer[2] = 10.0 + place, 20.0 + place
+    cache.copy(((1, 500), (2, 1)))
+    assert cache.touched_bytes > 500 * cache.block_bytes
+    for place, layer in enumerate(cache.layers):
+        assert (layer[500] == 10.0 + place).all()
+        assert (layer[1] == 20.0 + place).all()
+        assert not layer[499].any()

@@ -14,11 +14,16 @@ from halogend.control import facts
 from halogend.control.facts import AUTO_STEP_TOKENS as PLANNED_STEP_TOKENS
 from halogend.engine import loading
 from halogend.engine.interface import Loaded
-from halogend.engine.limits import AUTO_STEP_TOKENS, check_limits, least_blocks, sched_limits
+from halogend.engine.limits import AUTO_STEP_TOKENS, check_limits, least_blocks, sched_caller, sched_limits
 from halogend.sched.layout import KvLayout
+from halogend.sched.limits import EvictionPolicy, LongLane, SessionClass, Watermarks
+from halogend.sched.request import Caller
+from halogend.wire import policy as wire
+from halogend.wire.policy import EnginePolicy
 
 CONTEXT = 4096
 BLOCK = 64  # bytes
+GOLD = wire.SessionClass(name="gold", priority=10, pin_quota=0.2, ttl_s=900.0)
 
 
 def sliding() -> Loaded:
@@ -69,6 +74,46 @@ def test_threads_of_a_load_are_planned_as_they_are_taken(cores: int, monkeypatch
 @pytest.mark.parametrize("chunk", [1, 16, 255, 257, 4096])
 def test_a_chunk_of_the_document_is_the_most_of_a_step(chunk: int) -> None:
     assert sched_limits(make_engine_limits(prefill_chunk_tokens=chunk)).request_step_tokens == chunk
+
+
+def test_every_field_of_the_policy_reaches_the_scheduler() -> None:
+    policy = EnginePolicy(
+        max_queue_tokens=1000,
+        prefill_timeout_s=1.5,
+        max_gap_s=0.1,
+        long_threshold_tokens=77,
+        long_concurrent=2,
+        soft=0.5,
+        hard=0.6,
+        min_free_ratio=0.1,
+        eviction="priority_lru",
+        classes=(GOLD,),
+    )
+    limits = sched_limits(make_engine_limits(policy=policy))
+    assert (limits.max_queue_tokens, limits.prefill_timeout_s, limits.max_gap_s) == (1000, 1.5, 0.1)
+    assert limits.long == LongLane(77, 2)
+    assert limits.watermarks == Watermarks(0.5, 0.6)
+    assert limits.min_free_ratio == 0.1
+    assert limits.eviction == EvictionPolicy("priority_lru", (SessionClass("gold", 10, 0.2, 900.0),))
+
+
+def test_lanes_and_watermarks_are_off_at_0() -> None:
+    limits = sched_limits(make_engine_limits(policy=EnginePolicy(long_threshold_tokens=0, soft=0, hard=0)))
+    assert (limits.long, limits.watermarks) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("klass", "scope", "expected"),
+    [
+        ("gold", "key", Caller(b"team-a", "team-a", 2.0, 10, "gold", "talk")),
+        ("gold", "shared", Caller(b"", "team-a", 2.0, 10, "gold", "talk")),
+        ("", "key", Caller(b"team-a", "team-a", 2.0, 0, "", "talk")),
+        ("gone", "key", Caller(b"team-a", "team-a", 2.0, 0, "", "talk")),  # the document no longer names it
+    ],
+)
+def test_words_of_a_caller_become_the_scheduler_s_numbers(klass: str, scope: str, expected: Caller) -> None:
+    asked = wire.Caller(key="team-a", weight=2.0, klass=klass, session="talk")
+    assert sched_caller(asked, EnginePolicy(classes=(GOLD,), cache_scope=scope)) == expected
 
 
 def test_a_block_for_each_table_at_least() -> None:

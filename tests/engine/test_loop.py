@@ -30,6 +30,7 @@ from halogend.wire.messages import (
     SetThreads,
     Stop,
 )
+from halogend.wire.policy import EnginePolicy
 
 SHORT = {"max_model_len": 64}
 LARGE_POOL = {"reserve_blocks": 2048, "pool_bytes": 2048 * 64}
@@ -64,7 +65,7 @@ StartEngine = Callable[..., Engine]
 def start_engine() -> Iterator[StartEngine]:
     engines: list[Engine] = []
 
-    def start(*, reserve_blocks: int = 64, context_tokens: int = 40_000, **limits: float) -> Engine:
+    def start(*, reserve_blocks: int = 64, context_tokens: int = 40_000, **limits: float | EnginePolicy) -> Engine:
         wanted: EngineLimits = make_engine_limits(**limits)
         runner = CountingRunner(reserve_blocks)
         blocks = wanted.pool_bytes // runner.block_bytes
@@ -487,3 +488,71 @@ def test_progress_moves_with_steps_and_rests_when_idle(start_engine: StartEngine
     assert ask(engine, 1).failure is None
     assert engine.progress.counter == before + 20
     assert engine.progress.read().busy is False
+
+
+# --- at rest ------------------------------------------------------------------------------------------
+
+
+def until_idle(engine: Engine, now: float) -> None:
+    """The loop has looked at the clock at `now`, with nothing to do: an answer follows a whole turn."""
+    engine.now = now
+    for update in (9001, 9002):
+        engine.client.control.send(SetThreads(threads=1))
+        assert ask(engine, update).failure is None
+        engine.client.control.send(Discard(update=update))
+
+
+def test_an_engine_at_rest_gives_back_what_it_does_not_need(start_engine: StartEngine) -> None:
+    engine = start_engine(pool_bytes=64 * 64)
+    engine.runner.pool_sizes.append(64)  # as if everything had been touched
+    engine.client.data.send(make_generate(1, (1, 2), 20))
+    engine.client.until_ended(1)
+    until_idle(engine, 0.0)
+    assert engine.runner.pool_sizes == [64]
+    until_idle(engine, 60.0)
+    until_idle(engine, 700.0)
+    floor, limit = engine.runner.pool_sizes[-2:]
+    assert (floor, limit) == (2, 64)
+    engine.client.data.send(make_generate(2, (1, 2), 100))
+    engine.client.until_ended(2)
+    assert engine.client.tokens[2] == generate((1, 2), 100)
+
+
+def test_a_pool_that_is_not_to_shrink_keeps_its_memory(start_engine: StartEngine) -> None:
+    engine = start_engine(policy=EnginePolicy(autoscale=False))
+    engine.runner.pool_sizes.append(64)
+    until_idle(engine, 0.0)
+    until_idle(engine, 700.0)
+    assert engine.runner.pool_sizes == [64]
+
+
+def test_a_pool_at_rest_keeps_its_least(start_engine: StartEngine) -> None:
+    engine = start_engine(policy=EnginePolicy(min_pool_bytes=10 * 64))
+    engine.runner.pool_sizes.append(64)
+    until_idle(engine, 0.0)
+    until_idle(engine, 700.0)
+    assert engine.runner.pool_sizes[:3] == [64, 10, 64]
+    assert min(engine.runner.pool_sizes) == 10
+
+
+def test_the_largest_gap_of_a_request_is_told_once(start_engine: StartEngine) -> None:
+    engine = start_engine()
+    engine.runner.hold(passes=1)
+    engine.client.data.send(make_generate(1, (1,), 3))
+    while 1 not in engine.client.tokens:
+        engine.client.receive()
+    engine.now = 0.7
+    engine.runner.hold(passes=1)
+    while len(engine.client.tokens[1]) < 2:
+        engine.client.receive()
+    engine.now = 0.9
+    engine.runner.release()
+    engine.client.until_ended(1)
+    until_idle(engine, 5.0)
+    told = [message for message in engine.client.told if isinstance(message, EngineStats)]
+    assert max(stats.largest_gap_s for stats in told) == pytest.approx(0.7)
+    engine.client.data.send(make_generate(2, (1,), 1))
+    engine.client.until_ended(2)
+    until_idle(engine, 9.0)
+    last = [message for message in engine.client.told if isinstance(message, EngineStats)][-1]
+    assert last.largest_gap_s == 0.0

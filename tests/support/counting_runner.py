@@ -64,6 +64,8 @@ class CountingRunner:
             self._turn.wait_for(lambda: self._allowed > 0)
             self._allowed -= 1
         self.plans.append(plan)
+        for old, new in plan.copies:
+            self._pool[new] = self._pool[old]
         rows = []
         for item in plan.items:
             if self.broken or POISON in item.tokens:

@@ -9,12 +9,13 @@ from support.sampling_reference import make_sampling
 
 from halogend.wire.channel import WorkerChannel, wait
 from halogend.wire.messages import AnyMessage, Ended, EngineLimits, Generate, Progress, StepOutput
+from halogend.wire.policy import EnginePolicy
 
 PATIENCE_S = 60.0  # without anything that moves: a load may take long on a busy machine
 
 
-def make_engine_limits(**changes: float) -> EngineLimits:
-    values: dict[str, float] = {
+def make_engine_limits(**changes: float | EnginePolicy) -> EngineLimits:
+    values: dict[str, float | EnginePolicy] = {
         "max_model_len": 128,
         "max_batch": 8,
         "max_queue": 64,
