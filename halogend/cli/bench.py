@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+SIMULATIONS = ("mixed",)
+
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("bench", help="benchmarks beside the peers")
@@ -42,6 +44,19 @@ def add(subparsers: Any) -> None:
     codecs.add_argument("--json", action="store_true", help="print the figures as JSON")
     codecs.set_defaults(run=run_codecs)
     _add_load(kinds)
+    _add_sim(kinds)
+
+
+def _add_sim(kinds: Any) -> None:
+    sim = kinds.add_parser(
+        "sim",
+        help="the scheduler's policies side by side, in simulated time",
+        description="Runs the real scheduler and block pool with a model of how long steps take; exits with 1 when"
+        " a bar is missed. `halogend bench sim WHAT --help` lists what can be set.",
+    )
+    sim.add_argument("what", choices=SIMULATIONS, metavar="WHAT", help=", ".join(SIMULATIONS))
+    sim.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="--seed N, --profile FILE, --json, ...")
+    sim.set_defaults(run=run_sim)
 
 
 def _add_load(kinds: Any) -> None:
@@ -78,6 +93,11 @@ def run_codecs(args: argparse.Namespace) -> int:
 def run_load(args: argparse.Namespace) -> int:
     options = ("synthetic", "format", "dir", "precision", "threads", "cache", "runs")
     return _run("halogend.engine.bench.load", args, options, *([args.path] if args.path else []))
+
+
+def run_sim(args: argparse.Namespace) -> int:
+    command = [sys.executable, "-m", "halogend.sim", args.what, *args.options]
+    return subprocess.run(command, check=False).returncode
 
 
 def _run(module: str, args: argparse.Namespace, options: tuple[str, ...], *operands: str) -> int:

@@ -1,0 +1,45 @@
+"""`halogend bench sim`: tables, JSON, and an exit status that says whether the bars were met."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from halogend.cli.bench import SIMULATIONS
+from halogend.cli.main import main as halogend
+from halogend.sim.__main__ import main
+from halogend.sim.report import Bar, Report
+
+SMALL = {"mixed": ["--requests", "60", "--clients", "12", "--divide", "8", "--max-batch", "6"]}
+
+
+@pytest.mark.parametrize("what", SIMULATIONS)
+def test_what_is_printed_as_json_is_what_the_table_says(what, capsys):
+    status = main([what, "--seed", "3", *SMALL[what]])
+    table = capsys.readouterr().out
+    assert main([what, "--seed", "3", "--json", *SMALL[what]]) == status
+    report = json.loads(capsys.readouterr().out)
+    assert report["met"] == (status == 0)
+    for name in report["rows"]:
+        assert f"\n{name} " in table
+    for bar in report["bars"]:
+        assert ("met" if bar["met"] else "MISSED") in table
+
+
+def test_the_command_runs_it_as_a_process_of_its_own(capfd):
+    status = halogend(["bench", "sim", "mixed", *SMALL["mixed"], "--json"])
+    assert json.loads(capfd.readouterr().out)["met"] == (status == 0)
+
+
+def test_constants_that_cannot_be_read_are_a_usage_error(tmp_path, capsys):
+    assert main(["mixed", "--profile", str(tmp_path / "none.json")]) == 2
+    assert "none.json" in capsys.readouterr().err
+
+
+def test_a_bar_that_is_missed_is_printed_as_missed():
+    report = Report("title", {"arm": {"figure": 1.0}}, [Bar("low", 2.0, 1.0), Bar("high", 2.0, 1.0, least=True)])
+    assert not report.met
+    low, high = report.table().splitlines()[-2:]
+    assert low.startswith("MISSED low")
+    assert high.startswith("met    high")
