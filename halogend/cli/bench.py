@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-SIMULATIONS = ("mixed",)
+SIMULATIONS = ("mixed", "reuse", "flood", "knee")
 
 
 def add(subparsers: Any) -> None:

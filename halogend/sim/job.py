@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from halogend.sched.request import ANYBODY, Caller, Request
 
-STOP = -1  # the id that ends an answer before its max_tokens
+FILLER, STOP = 1, 2  # the second ends an answer before its max_tokens
+FIRST_ID = 3  # of tokens that tell prompts apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Shape:
 
 def distinct_prompt(number: int, tokens: int) -> tuple[int, ...]:
     """Shares no block with another number's."""
-    return (number, *filler(tokens - 1))
+    return (FIRST_ID + number, *filler(tokens - 1))
 
 
 def answer(tokens: int, max_tokens: int = 0) -> tuple[int, ...]:
@@ -47,4 +48,4 @@ def answer(tokens: int, max_tokens: int = 0) -> tuple[int, ...]:
 
 
 def filler(count: int) -> tuple[int, ...]:
-    return (1,) * count
+    return (FILLER,) * count

@@ -11,7 +11,12 @@ from halogend.cli.main import main as halogend
 from halogend.sim.__main__ import main
 from halogend.sim.report import Bar, Report
 
-SMALL = {"mixed": ["--requests", "60", "--clients", "12", "--divide", "8", "--max-batch", "6"]}
+SMALL = {
+    "mixed": ["--requests", "60", "--clients", "12", "--divide", "8", "--max-batch", "6"],
+    "reuse": ["--requests", "12"],
+    "flood": ["--requests", "40", "--burst", "20", "--prompt", "40", "--answer", "10"],
+    "knee": ["--requests", "16", "--batches", "1", "4", "--prompt", "40", "--answer", "10"],
+}
 
 
 @pytest.mark.parametrize("what", SIMULATIONS)
@@ -20,6 +25,8 @@ def test_what_is_printed_as_json_is_what_the_table_says(what, capsys):
     table = capsys.readouterr().out
     assert main([what, "--seed", "3", "--json", *SMALL[what]]) == status
     report = json.loads(capsys.readouterr().out)
+    assert report["rows"]
+    assert report["bars"]
     assert report["met"] == (status == 0)
     for name in report["rows"]:
         assert f"\n{name} " in table
