@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-SIMULATIONS = ("mixed", "reuse", "flood", "knee")
+SIMULATIONS = ("mixed", "fragmentation", "reuse", "flood", "knee")
 
 
 def add(subparsers: Any) -> None:

@@ -15,6 +15,7 @@ that has ended meanwhile is dropped.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
 from halogend.sched.draft import Draft, InFlight, take_item
@@ -163,6 +164,11 @@ class Scheduler:
             prompt_tokens=self._prompt_tokens,
             generated_tokens=self._generated_tokens,
         )
+
+    @property
+    def running(self) -> Iterable[Sequence]:
+        """Who has a place in the batch; to read only."""
+        return iter(self._running)
 
     @property
     def has_requests(self) -> bool:

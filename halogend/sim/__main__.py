@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from halogend.sim import flood, knee, mixed, reuse
+from halogend.sim import flood, fragmentation, knee, mixed, reuse
 from halogend.sim.timing import SMOLLM2, read_times
 
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="halogend bench sim", description=__doc__)
     kinds = parser.add_subparsers(required=True, metavar="WHAT")
-    for kind in (mixed, reuse, flood, knee):
+    for kind in (mixed, fragmentation, reuse, flood, knee):
         kind.add(kinds)
     for each in kinds.choices.values():
         each.add_argument("--seed", type=int, default=0, help="of the trace")

@@ -73,11 +73,20 @@ class OpenLoop:
 
 class HoldUse:
     """Asks whenever less than `share` of the pool is held and nobody waits: the pool stays that full
-    whatever becomes of the requests. `held` says how full it is, `waits` how many wait."""
+    whatever becomes of the requests. `held` says how full it is, `waits` how many wait; `over` is told what
+    has ended."""
 
-    def __init__(self, share: float, draw: Draw, held: Callable[[], float], waits: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        share: float,
+        draw: Draw,
+        over: Callable[[Job], None],
+        held: Callable[[], float],
+        waits: Callable[[], int],
+    ) -> None:
         self._share = share
         self._draw = draw
+        self._over = over
         self._held = held
         self._waits = waits
         self._number = 0
@@ -90,7 +99,7 @@ class HoldUse:
         return self._draw(self._number - 1)
 
     def ended(self, job: Job, now: float) -> None:
-        pass
+        self._over(job)
 
 
 def mixed(shapes: tuple[tuple[Shape, float], ...], seed: int, key: str = "") -> Draw:

@@ -12,6 +12,7 @@ from halogend.sim.__main__ import main
 from halogend.sim.report import Bar, Report
 
 SMALL = {
+    "fragmentation": ["--requests", "30", "--pool-tokens", "8192"],
     "mixed": ["--requests", "60", "--clients", "12", "--divide", "8", "--max-batch", "6"],
     "reuse": ["--requests", "12"],
     "flood": ["--requests", "40", "--burst", "20", "--prompt", "40", "--answer", "10"],
