@@ -113,7 +113,7 @@ def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tup
         return ModelFacts(fault=Fault(error.code, error.message), template_fault=template_fault), None
     geometry = checkpoint.geometry
     kv = _kv(geometry, kv_dtype, model)
-    working = working_bytes(geometry, model, Work(kv_dtype, kv.step_tokens, has_template, precision == "bf16"))
+    working = working_bytes(geometry, model, Work(kv_dtype, kv.step_tokens, has_template, precision in VALUE_BYTES))
     facts = ModelFacts(
         format=checkpoint.format,
         architecture=geometry.architecture,

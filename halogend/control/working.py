@@ -9,7 +9,7 @@ models without weights to speak of; the rest is what the largest steps compute.
     gathered context   K and V of one layer, of a group of sequences or of the longest one alone
     masks              of a prompt chunk, for each kind of window
     logits             of every request of a step
-    products           what oneDNN keeps of bfloat16 products (control.process says how many at most)
+    products           what oneDNN keeps of packed products (wire.environment says how many at most)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Work:
     kv_dtype: str
     step_tokens: int
     has_template: bool
-    keeps_products: bool  # weights are bfloat16
+    keeps_products: bool  # weights are float32 or bfloat16, not quantised
 
 
 def working_bytes(geometry: Geometry, model: ModelConfig, work: Work) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import torch
 
 from halogen_kernels import reference
 from halogen_kernels.cpu import attention, int8, linear, norm, rotary
 from halogen_kernels.cpu.mixture import GroupedMixture
-from halogen_kernels.cpu.row_sizes import built_sizes
+from halogen_kernels.cpu.row_sizes import row_sizes
 from halogen_kernels.dequantised import Dequantised, with_products
 from halogen_kernels.formats import WeightFormat
 from halogen_kernels.seam import Kernels, nothing_built
@@ -57,7 +56,7 @@ def _plain(dtype: torch.dtype) -> Kernels:
             "attention_decode": "cpu.sdpa_grouped",
         },
         softcap_names={"attention_prefill": "cpu.softcap_tiled", "attention_decode": "cpu.softcap_grouped"},
-        built_sizes=partial(built_sizes, dtype) if packed else nothing_built,
+        built_sizes=row_sizes if packed else nothing_built,
     )
 
 
