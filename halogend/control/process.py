@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from halogend.wire.environment import WORKER_ENVIRONMENT
+
 _TAIL_LINES = 40
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
 _READ_BYTES = 64 << 10
@@ -40,23 +42,13 @@ class Host:
     root: Path = Path("/")
 
     def child_environ(self, threads: int) -> dict[str, str]:
-        """Idle OpenMP threads sleep instead of spinning: a load, a text process or the daemon on one of
-        the cores would otherwise make every step of an engine wait ten times as long
-        (docs/benchmarks.md)."""
-        environ = {name: self.environ[name] for name in _INHERITED if name in self.environ}
+        """For a child whose operators run on `threads` threads."""
+        environ = {name: self.environ[name] for name in _INHERITED if name in self.environ} | dict(WORKER_ENVIRONMENT)
         environ["OMP_NUM_THREADS"] = str(threads)
         environ["MKL_NUM_THREADS"] = str(threads)
         environ["OPENBLAS_NUM_THREADS"] = "1"
         environ["TOKENIZERS_PARALLELISM"] = "false"
         environ["PYTHONUNBUFFERED"] = "1"
-        # Weights lie in huge pages: a decode step reads all of them, and takes about a tenth less time.
-        # What the loading threads have given back is one heap with what the serving thread takes.
-        environ["GLIBC_TUNABLES"] = "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
-        environ["OMP_WAIT_POLICY"] = "passive"
-        # Machine code that oneDNN, and torch's own cache before it, keep of products they have seen: half a MiB
-        # each, and each number of rows and of threads is another. Left alone they keep 1024.
-        environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = "160"
-        environ["LRU_CACHE_CAPACITY"] = "32"
         return environ
 
 

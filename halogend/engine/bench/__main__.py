@@ -14,6 +14,7 @@ from typing import TextIO
 
 from halogend.checkpoint.errors import CheckpointError
 from halogend.engine.bench.measure import BATCHES, PREFILL_TOKENS, measure
+from halogend.wire.environment import WORKER_ENVIRONMENT
 
 OURS = "halogend"
 SIDES = (OURS, "llama.cpp")
@@ -84,7 +85,7 @@ def _measure_side(model: str, side: str, args: argparse.Namespace) -> dict[str, 
     command += ["--threads", str(args.threads), "--precision", args.precision]
     environ = dict(os.environ)
     if side == OURS:  # as the daemon starts an engine
-        environ |= {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1", "OMP_WAIT_POLICY": "passive"}
+        environ |= WORKER_ENVIRONMENT
     child = subprocess.run(command, capture_output=True, text=True, timeout=_CHILD_LIMIT_S, check=False, env=environ)
     if child.returncode:
         last = child.stderr.strip().splitlines()[-1:] or [f"exit status {child.returncode}"]

@@ -9,12 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-ENGINE_ENVIRONMENT = {
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1",
-    "OMP_WAIT_POLICY": "passive",
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "160",
-    "LRU_CACHE_CAPACITY": "32",
-}
+from halogend.wire.environment import WORKER_ENVIRONMENT
+
 _LIMIT_S = 1800.0
 
 
@@ -25,7 +21,7 @@ class ChildFailedError(Exception):
 def run_child(module: str, arguments: Sequence[str]) -> dict[str, Any]:
     """What `python -m module arguments` printed, as JSON. Raises ChildFailedError."""
     command = [sys.executable, "-m", module, *arguments]
-    environ = dict(os.environ) | ENGINE_ENVIRONMENT
+    environ = {**os.environ, **WORKER_ENVIRONMENT}
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False, env=environ)
     except subprocess.TimeoutExpired as error:
