@@ -62,6 +62,7 @@ class Acts:
         if receipt["outcome"] not in _GOOD:
             await stage.edit(checkpoint=was)
             raise Fault(f"{receipt['id']} is {receipt['outcome']}: {_reasons(receipt)}")
+        await stage.receipt(receipt["id"], "closed")  # looking again and again would be load for what drains
         await stage.until_settled(f"a swap to {checkpoint.path.name}", before)
         change = f"{before} -> {checkpoint.path.name}"
         stage.evidence.peaks.append(self._memory.peak(change, plan))

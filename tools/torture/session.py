@@ -36,14 +36,15 @@ FLAT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`real` are the two models of the second phase, or none. `generations` and `swaps` are what is made in
-    any case, also when it takes longer than `seconds`."""
+    """`real` are the two models of the second phase, or none, `precision` what they are served in. `generations`
+    and `swaps` are what is made in any case, also when it takes longer than `seconds`."""
 
     folder: Path
     seconds: float
     generations: int
     swaps: int
     real: tuple[Path, ...]
+    precision: str
     seed: int
     say: Callable[[str], None]
 
@@ -53,7 +54,7 @@ async def torture(options: Options) -> Evidence:
     cores, evidence = Cores.present(), Evidence()
     evidence.machine = {"daemon_cores": sorted(cores.daemon), "load_cores": sorted(cores.load)}
     tiny = [Checkpoint(path, "tiny", "fp32", "2MiB") for path in await asyncio.to_thread(_write_tiny, options.folder)]
-    real = [Checkpoint(path, path.name.partition(".")[0], "auto", "24MiB") for path in options.real]
+    real = [Checkpoint(path, path.name.partition(".")[0], options.precision, "24MiB") for path in options.real]
     ports = free_ports(2)
     wish = Wish(tiny[0], ports[0])
     mount = Mount(options.folder / "mount", wish.text())
