@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from halogend.sched.blocks import BLOCK_TOKENS
-
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -100,6 +98,10 @@ class Sequence:
     `pending` counts the `?`; `ahead` is what a step may compute next. `slot` is -1 while waiting.
     `blocks` has a list for each table of the layout, none while waiting; 0 is a block given back.
     `held` counts those that are not.
+
+    `rank` is its place among those of its priority that wait, from the fair share's `tag`; it was charged
+    `charged_tokens` of that share. `passed` counts who was admitted since it heads its line. `long` is
+    its lane, and `prefill_s` the step time that its prompt has taken.
     """
 
     request: Request
@@ -114,6 +116,16 @@ class Sequence:
     prompt_counted: int = 0
     admitted: bool = False
     ended: bool = False
+    tag: float = 0.0
+    charged_tokens: float = 0.0
+    rank: tuple[bool, float, int] = (True, 0.0, 0)
+    passed: int = 0
+    long: bool = False
+    prefill_s: float = 0.0
+
+    @property
+    def priority(self) -> int:
+        return self.request.caller.priority
 
     @property
     def generated(self) -> int:
@@ -128,7 +140,6 @@ class Sequence:
         return len(self.tokens) + self.pending - self.computed
 
     @property
-    def positions_wanted(self) -> int:
-        """Everything known and one more block to grow into."""
-        known = len(self.tokens) + self.pending
-        return min(known + BLOCK_TOKENS, self.request.positions_at_most)
+    def known(self) -> int:
+        """Positions whose token is there or on its way."""
+        return len(self.tokens) + self.pending

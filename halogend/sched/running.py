@@ -1,4 +1,4 @@
-"""Who runs, in the order of arrival, each in a slot of its own."""
+"""Who runs, the higher priority and the older first, each in a slot of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halogend.sched.request import Sequence
 
 
 class RunningSet:
-    """Sequences by `order`, oldest first; the lowest free slot is given first, so that slots stay
+    """Sequences by priority, then by `order`; the lowest free slot is given first, so that slots stay
     under the largest number that ever ran at once. Single writer: the scheduler."""
 
     def __init__(self) -> None:
@@ -27,11 +27,16 @@ class RunningSet:
         return iter(self._running)
 
     @property
-    def newest(self) -> Sequence:
+    def victim(self) -> Sequence:
+        """Who gives way when somebody must: of the lowest priority the newest."""
         return self._running[-1]
 
+    @property
+    def priorities(self) -> set[int]:
+        return {s.priority for s in self._running}
+
     def enter(self, sequence: Sequence) -> None:
-        insort(self._running, sequence, key=_order)
+        insort(self._running, sequence, key=_place)
         if self._free_slots:
             sequence.slot = heapq.heappop(self._free_slots)
         else:
@@ -45,8 +50,8 @@ class RunningSet:
 
     def audit(self) -> None:
         """Raises InvariantError unless order, slots and each one's progress make sense."""
-        if any(older.order >= newer.order for older, newer in pairwise(self._running)):
-            raise InvariantError("the running requests are not in the order of arrival")
+        if any(_place(first) >= _place(second) for first, second in pairwise(self._running)):
+            raise InvariantError("the running requests are not in their order")
         if sorted([*self._free_slots, *(s.slot for s in self._running)]) != list(range(self._slots)):
             raise InvariantError("a slot is lost or used twice")
         for s in self._running:
@@ -54,5 +59,5 @@ class RunningSet:
                 raise InvariantError(f"request {s.request.id} is computed beyond its tokens")
 
 
-def _order(sequence: Sequence) -> int:
-    return sequence.order
+def _place(sequence: Sequence) -> tuple[int, int]:
+    return -sequence.priority, sequence.order

@@ -1,11 +1,4 @@
-"""The scheduling rule: each request's computed count chases its known count, under a token budget.
-
-There is no prefill mode and no decode mode. A step takes the running requests (those one token
-behind first, then the others, each group in order of arrival), then admits from the queue while
-budget, places and blocks allow. Blocks are taken on demand; when an older request finds none, the
-newest gives up its own, goes back to its place in the queue with the tokens it has, and is
-recomputed. The oldest can therefore always go on, and whoever is at the head comes next: nobody
-starves.
+"""Every request from its arrival to its one end; what a step computes is planned in `planner`.
 
 Steps may overlap: `schedule` may be called once more before the step before it was applied (depth
 1). A token that is still on its way is then named by its slot, and what comes back for a request
@@ -17,14 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
+from halogend.sched.admission import Admission
+from halogend.sched.blocks import BlockPool
 from halogend.sched.draft import Draft, InFlight, take_item
 from halogend.sched.errors import InvariantError
+from halogend.sched.lanes import Lanes
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
-from halogend.sched.queue import WaitingQueue
+from halogend.sched.pacing import Pacer, work_of
+from halogend.sched.places import Places
+from halogend.sched.planner import Planner
 from halogend.sched.request import End, Events, Refusal, Request, Resized, Sequence
-from halogend.sched.running import RunningSet
 from halogend.sched.stats import SchedStats
 from halogend.sched.step import StepItem, StepPlan, StepResult
 from halogend.sched.tables import BlockTables
@@ -39,19 +35,19 @@ class Scheduler:
     def __init__(self, limits: SchedLimits, pool: BlockPool, layout: KvLayout) -> None:
         self._limits = limits
         self._pool = pool
-        self._layout = layout
         self._tables = BlockTables(pool, layout)
-        self._queue = WaitingQueue()
-        self._running = RunningSet()
-        self._sequences: dict[int, Sequence] = {}
+        self._lanes = Lanes(limits)
+        self._places = Places(self._tables, self._lanes)
+        self._queue, self._running = self._places.queue, self._places.running
+        self._admission = Admission(limits, pool, layout, self._tables)
+        self._pacer = Pacer()
+        self._planner = Planner(limits, self._places, self._admission, self._lanes, self._pacer)
+        self._sequences: dict[int, Sequence] = {}  # in the order of arrival
         self._in_flight: deque[InFlight] = deque()
         self._arrivals = 0
         self._steps = 0
-        self._preemptions = 0
         self._prompt_tokens = 0
         self._generated_tokens = 0
-        self._queue_waits: list[float] = []
-        self._now = 0.0  # the latest that was told
         self._tables.set_policy(limits.eviction)
 
     # --- requests come and go -----------------------------------------------------------------
@@ -60,20 +56,15 @@ class Scheduler:
         """Takes a request into the queue, or says why not (queue_full, kv_too_small)."""
         if request.id in self._sequences:
             raise InvariantError(f"request {request.id} was added twice")
-        needed = self._blocks_at_most(request)
-        if needed > self._pool.capacity:
-            return Refusal(
-                "kv_too_small",
-                f"the request needs {needed} blocks of KV memory for {request.positions_at_most} tokens"
-                f" and the pool has {self._pool.capacity}",
-            )
-        places = max(0, self._limits.max_batch - len(self._running))
-        if len(self._queue) >= self._limits.max_queue + places:
-            return Refusal("queue_full", f"{len(self._queue)} requests wait already (max_queue)")
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
         sequence = Sequence(request=request, order=self._arrivals, arrived_s=now, tokens=list(request.prompt))
+        sequence.charged_tokens = self._admission.share.tokens(sequence)
+        sequence.tag = self._places.shares.tag(request.caller, sequence.charged_tokens)
         self._arrivals += 1
         self._sequences[request.id] = sequence
-        self._queue.put(sequence)
+        self._places.wait(sequence)
         return None
 
     def abort(self, request_id: int) -> None:
@@ -86,30 +77,34 @@ class Scheduler:
         """Ends whoever has waited or lived too long (queue_timeout, request_timeout)."""
         ended: list[End] = []
         if limit := self._limits.request_timeout_s:
-            late = [s for s in (*self._running, *self._queue) if now - s.arrived_s >= limit]
-            ended += self._fail(late, "request_timeout")
+            ended += self._fail(self._older(now - limit), "request_timeout")
         if limit := self._limits.queue_timeout_s:
-            late = [s for s in self._queue if not s.admitted and now - s.arrived_s >= limit]
-            ended += self._fail(late, "queue_timeout")
+            ended += self._fail([s for s in self._older(now - limit) if not s.admitted], "queue_timeout")
         return tuple(ended)
 
     # --- live changes ---------------------------------------------------------------------------
 
     def update(self, limits: SchedLimits) -> None:
         """From the next step on. Nobody who runs or waits already is turned away."""
+        lanes_differ = (limits.long, limits.prefill_timeout_s) != (self._limits.long, self._limits.prefill_timeout_s)
         self._limits = limits
         self._tables.set_policy(limits.eviction)
+        self._lanes.update(limits)
+        self._admission.update(limits)
+        self._planner.update(limits)
+        if lanes_differ:
+            self._places.sort_lanes()
 
     def resize(self, limit: int) -> Resized:
-        """Moves the pool's limit (in blocks). Whoever can never fit again ends (kv_too_small), the newest
-        give way while more is held than there will be room for, and what lies behind the limit moves
+        """Moves the pool's limit (in blocks). Whoever can never fit again ends (kv_too_small), who comes last
+        gives way while more is held than there will be room for, and what lies behind the limit moves
         below it. Not while a step is in flight: it may still write there (InvariantError)."""
         if self._in_flight:
             raise InvariantError("the pool cannot be resized while a step is in flight")
         misfits = [s for s in self._sequences.values() if self._blocks_at_most(s.request) > limit - 1]
         ended = self._fail(misfits, "kv_too_small")
-        while self._tables.used > limit - 1:
-            self._preempt(self._running.newest)
+        while self._tables.used > limit - 1 and len(self._running):
+            self._places.give_way(self._running.victim)
         moves = self._tables.resize(limit)
         return Resized(moves, tuple(ended))
 
@@ -119,10 +114,9 @@ class Scheduler:
         """The next step, or None when nothing can be computed now."""
         if len(self._in_flight) >= _MAX_IN_FLIGHT:
             raise InvariantError(f"{len(self._in_flight)} steps are in flight already")
-        self._now = now
+        self._places.now = now
         self._tables.tick(now)
-        draft = self._place_running()
-        self._admit(draft, now)
+        draft = self._planner.plan()
         return self._commit(draft) if draft.counts else None
 
     def apply(self, result: StepResult) -> Events:
@@ -130,6 +124,8 @@ class Scheduler:
         if not self._in_flight or self._in_flight[0].number != result.number:
             raise InvariantError(f"the result of step {result.number} is not the one that is due")
         rows = self._in_flight.popleft().rows
+        self._learn(rows, result.seconds)
+        reused = self._places.take_reused()
         tokens, failed = dict(result.sampled), dict(result.failed)
         sampled: list[tuple[int, int]] = []
         ended: list[End] = []
@@ -138,7 +134,7 @@ class Scheduler:
             if sequence.ended:
                 continue
             if item.blocks is sequence.blocks and request_id not in failed:  # else it gave way, and begins again
-                self._tables.written(sequence, item.start + item.count, self._now)
+                self._tables.written(sequence, item.start + item.count, self._places.now)
             if request_id in failed:
                 ended += self._fail([sequence], failed[request_id])
             elif item.samples:
@@ -147,9 +143,9 @@ class Scheduler:
                 token = tokens[request_id]
                 sampled.append((request_id, token))
                 if reason := self._take(sequence, token):
-                    self._finish(sequence)
+                    self._complete(sequence)
                     ended.append(End(request_id, reason))
-        return Events(tuple(sampled), tuple(ended))
+        return Events(tuple(sampled), tuple(ended), reused)
 
     # --- what others may read ---------------------------------------------------------------------
 
@@ -160,9 +156,11 @@ class Scheduler:
             waiting=len(self._queue),
             blocks_total=self._pool.capacity,
             blocks_used=self._tables.used,
-            preemptions=self._preemptions,
+            preemptions=self._places.preemptions,
             prompt_tokens=self._prompt_tokens,
             generated_tokens=self._generated_tokens,
+            running_long=sum(s.long and s.ahead > 1 for s in self._running),
+            waiting_long=self._queue.long_count,
         )
 
     @property
@@ -182,73 +180,34 @@ class Scheduler:
 
     def take_queue_waits(self) -> tuple[float, ...]:
         """How long each request waited that was admitted since the last call, in seconds."""
-        waits = tuple(self._queue_waits)
-        self._queue_waits.clear()
-        return waits
+        return self._places.take_waits()
 
     def audit(self) -> None:
         """Raises InvariantError unless every request and block is in exactly one place."""
-        places = [*self._running, *self._queue]
-        if sorted(s.request.id for s in places) != sorted(self._sequences):
-            raise InvariantError("a request is lost or in two places")
-        self._running.audit()
-        self._queue.audit()
-        self._tables.audit(self._running)
+        self._places.audit(self._sequences)
 
-    # --- planning ---------------------------------------------------------------------------------
+    # --- in -----------------------------------------------------------------------------------------
 
-    def _place_running(self) -> Draft:
-        behind = [(s.ahead, s) for s in self._running]
-        decodes = [s for ahead, s in behind if ahead == 1]
-        # Decodes never eat the whole budget: a prompt always moves by a block.
-        draft = Draft(budget=max(self._limits.step_tokens, len(decodes) + BLOCK_TOKENS))
-        for sequence in decodes:
-            if sequence.slot >= 0:
-                self._place(draft, sequence, 1)
-        for ahead, sequence in behind:
-            if ahead > 1 and sequence.slot >= 0 and draft.budget > 0:
-                self._place(draft, sequence, ahead)
-        return draft
-
-    def _admit(self, draft: Draft, now: float) -> None:
-        while (sequence := self._queue.head) and len(self._running) < self._limits.max_batch and draft.budget > 0:
-            # A token on its way is named by a slot that a preempted request no longer has.
-            if sequence.pending or (self._running and not self._has_room(sequence)):
-                return
-            self._queue.remove(sequence)
-            self._running.enter(sequence)
-            sequence.computed = self._tables.open(sequence, now)
-            if not sequence.admitted:
-                sequence.admitted = True
-                self._queue_waits.append(now - sequence.arrived_s)
-            self._place(draft, sequence, sequence.ahead)
-
-    def _place(self, draft: Draft, sequence: Sequence, count: int) -> None:
-        """Puts up to `count` positions into the step; none if only older requests could make room."""
-        count = min(count, draft.budget, self._limits.request_step_tokens)
-        while (room := self._tables.room(sequence)) <= 0:
-            newest = self._running.newest
-            if newest is sequence:
-                return
-            draft.counts.pop(newest, None)
-            self._preempt(newest)
-        count = min(count, room)
-        self._tables.extend(sequence, sequence.computed + count, self._now)
-        draft.counts[sequence] = count
-        draft.budget -= count
-
-    def _has_room(self, sequence: Sequence) -> bool:
-        """Whether it fits beside what the running ones will soon take: admitting it must not be
-        what preempts it."""
-        promised = sum(max(0, self._blocks_wanted(s) - s.held) for s in self._running)
-        return self._blocks_wanted(sequence) <= self._tables.available - promised
-
-    def _blocks_wanted(self, sequence: Sequence) -> int:
-        step_tokens = min(max(sequence.ahead, 1), self._limits.request_step_tokens)
-        return self._layout.blocks_for_request(sequence.positions_wanted, step_tokens)
+    def _refusal(self, request: Request) -> Refusal | None:
+        needed = self._blocks_at_most(request)
+        if needed > self._pool.capacity:
+            return Refusal(
+                "kv_too_small",
+                f"the request needs {needed} blocks of KV memory for {request.positions_at_most} tokens"
+                f" and the pool has {self._pool.capacity}",
+            )
+        limits, waiting = self._limits, len(self._queue)
+        if waiting >= limits.max_queue + max(0, limits.max_batch - len(self._running)):
+            return Refusal("queue_full", f"{waiting} requests wait already (max_queue)")
+        tokens = self._queue.tokens
+        if waiting and 0 < limits.max_queue_tokens < tokens + len(request.prompt):
+            return Refusal("queue_full", f"prompts of {tokens} tokens wait already (max_queue_tokens)")
+        return None
 
     def _blocks_at_most(self, request: Request) -> int:
-        return self._layout.blocks_for_request(request.positions_at_most, self._limits.request_step_tokens)
+        return self._admission.blocks_at_most(request.positions_at_most)
+
+    # --- a step: out and back -----------------------------------------------------------------------
 
     def _commit(self, draft: Draft) -> StepPlan:
         items = tuple(self._item(sequence, count) for sequence, count in draft.counts.items())
@@ -265,7 +224,17 @@ class Scheduler:
             self._prompt_tokens += fresh
         return item
 
-    # --- changes of state -----------------------------------------------------------------------
+    def _learn(self, rows: tuple[tuple[Sequence, StepItem], ...], seconds: float) -> None:
+        """What the step took teaches how large the next may be, and which prompts are slow."""
+        if seconds <= 0:
+            return
+        work = work_of(item for _, item in rows)
+        self._pacer.learn(work, seconds)
+        for sequence, item in rows:
+            if item.count > 1:
+                sequence.prefill_s += seconds * item.count / work.prompt
+                if sequence.slot >= 0:
+                    sequence.long = self._lanes.is_long(sequence)
 
     def _take(self, sequence: Sequence, token: int) -> str | None:
         """A token has arrived; the reason if it was the last."""
@@ -276,25 +245,31 @@ class Scheduler:
             return "stop"
         return "length" if len(sequence.tokens) - len(sequence.request.prompt) >= sequence.request.max_tokens else None
 
+    # --- ends ---------------------------------------------------------------------------------------
+
+    def _older(self, moment: float) -> list[Sequence]:
+        """Who came at `moment` or before it."""
+        older: list[Sequence] = []
+        for sequence in self._sequences.values():
+            if sequence.arrived_s > moment:
+                break
+            older.append(sequence)
+        return older
+
+    def _complete(self, sequence: Sequence) -> None:
+        """As far as it wanted: what it generated tells how much of max_tokens others will need."""
+        request = sequence.request
+        self._admission.share.learn(len(sequence.tokens) - len(request.prompt), request.max_tokens)
+        self._finish(sequence)
+
     def _fail(self, sequences: list[Sequence], code: str) -> list[End]:
         for sequence in sequences:
             self._finish(sequence)
         return [End(s.request.id, "error", code) for s in sequences]
 
     def _finish(self, sequence: Sequence) -> None:
-        if sequence.slot >= 0:
-            self._release(sequence)
-        else:
-            self._queue.remove(sequence)
-        sequence.ended = True
-        del self._sequences[sequence.request.id]
-
-    def _preempt(self, sequence: Sequence) -> None:
-        self._release(sequence)
-        self._queue.put(sequence)
-        self._preemptions += 1
-
-    def _release(self, sequence: Sequence) -> None:
-        self._running.leave(sequence)
-        self._tables.release(sequence, self._now)
-        sequence.computed = 0
+        self._places.leave(sequence)
+        request = sequence.request
+        served = len(sequence.tokens) if sequence.admitted else 0
+        self._places.shares.correct(request.caller, served - sequence.charged_tokens)
+        del self._sequences[request.id]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SchedStats:
-    """A snapshot; the last three only grow. `prompt_tokens` counts a prompt once, however often
-    it is recomputed."""
+    """A snapshot; `preemptions` and the tokens only grow. `prompt_tokens` counts a prompt once, however often
+    it is recomputed. `running_long` are prompts of the long lane that are being computed."""
 
     running: int
     waiting: int
@@ -17,3 +17,5 @@ class SchedStats:
     preemptions: int
     prompt_tokens: int
     generated_tokens: int
+    running_long: int = 0
+    waiting_long: int = 0

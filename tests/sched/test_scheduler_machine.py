@@ -7,7 +7,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.sched_world import VOCAB, World, make_limits
 
 from halogend.sched.layout import KvLayout
-from halogend.sched.limits import SchedLimits
+from halogend.sched.limits import LongLane, SchedLimits, Watermarks
+from halogend.sched.request import ANYBODY, Caller
+from halogend.sched.step import StepPlan
 
 LAYOUTS = [(None,), (16,), (1, 40), (None, 20), (None, None, 5, 5, 33)]
 LOGICAL = 10  # blocks of the pool for each table
@@ -20,7 +22,23 @@ limits = st.builds(
     request_timeout_s=st.sampled_from([0.0, 30.0]),
     prefill_chunk_tokens=st.sampled_from([0, 1, 7, 16, 64]),
     step_tokens=st.sampled_from([1, 16, 40, 256]),
+    max_queue_tokens=st.sampled_from([0, 0, 100]),
+    prefill_timeout_s=st.sampled_from([0.0, 0.3]),
+    max_gap_s=st.sampled_from([0.0, 0.25]),
+    long=st.sampled_from([None, LongLane(20, 1), LongLane(60, 2)]),
+    watermarks=st.sampled_from([None, Watermarks(), Watermarks(0.3, 0.6)]),
+    min_free_ratio=st.sampled_from([0.0, 0.2]),
 )
+callers = st.builds(
+    Caller,
+    key=st.sampled_from(["", "a", "b"]),
+    weight=st.sampled_from([1.0, 3.0]),
+    priority=st.sampled_from([0, 0, 0, 5]),
+)
+
+
+def seconds(plan: StepPlan) -> float:
+    return 0.02 + 0.01 * sum(item.count for item in plan.items)
 
 
 class SchedulerAgainstNaive(RuleBasedStateMachine):
@@ -33,27 +51,31 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
         self.limits = limits
         self.total = 1 + LOGICAL * len(windows)
         self.world = World(limits, blocks=self.total, depth=depth, layout=KvLayout(windows))
+        self.world.step_s = seconds
+        self.plain = _is_plain(limits)  # first come, first served so far
 
     @rule(
         prompt_tokens=st.integers(1, 90),
         max_tokens=st.integers(1, 60),
         stop_ids=st.frozensets(st.integers(0, VOCAB - 1), max_size=4),
+        caller=st.one_of(st.just(ANYBODY), callers),
     )
-    def add(self, prompt_tokens: int, max_tokens: int, stop_ids: frozenset[int]) -> None:
-        refused = self.world.add(prompt_tokens, max_tokens, stop_ids)
+    def add(self, prompt_tokens: int, max_tokens: int, stop_ids: frozenset[int], caller: Caller) -> None:
+        self.plain = self.plain and caller == ANYBODY
+        refused = self.world.add(prompt_tokens, max_tokens, stop_ids, caller)
         chunk = self.limits.request_step_tokens
         needed = self.world.layout.blocks_for_request(prompt_tokens + max_tokens - 1, chunk)
         if needed > self.world.pool.capacity:
             assert refused == "kv_too_small"
         elif refused is not None:
             assert refused == "queue_full"
-            assert self.world.scheduler.stats.waiting >= self.limits.max_queue
+            assert self.world.scheduler.stats.waiting >= (0 if self.limits.max_queue_tokens else self.limits.max_queue)
 
     @rule(prompt_tokens=st.integers(1, 20), max_tokens=st.integers(30, 100), count=st.integers(2, 5))
     def crowd(self, prompt_tokens: int, max_tokens: int, count: int) -> None:
         """Short prompts, long answers: they are admitted together and run out of blocks together."""
         for _ in range(count):
-            self.add(prompt_tokens, max_tokens, frozenset())
+            self.add(prompt_tokens, max_tokens, frozenset(), ANYBODY)
 
     @rule(count=st.integers(1, 60))
     def steps(self, count: int) -> None:
@@ -80,6 +102,7 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
     @rule(limits=limits)
     def update(self, limits: SchedLimits) -> None:
         self.limits = limits
+        self.plain = self.plain and _is_plain(limits)
         self.world.scheduler.update(limits)
 
     @rule(share=st.floats(0.4, 1.0))
@@ -95,11 +118,16 @@ class SchedulerAgainstNaive(RuleBasedStateMachine):
     def sound(self) -> None:
         if hasattr(self, "world"):
             self.world.scheduler.audit()
-            assert self.world.first_seen == sorted(self.world.first_seen), "someone was overtaken in the queue"
+            if self.plain:
+                assert self.world.first_seen == sorted(self.world.first_seen), "someone was overtaken in the queue"
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
             self.world.drain()
+
+
+def _is_plain(limits: SchedLimits) -> bool:
+    return limits.long is None and limits.watermarks is None
 
 
 class TestBriefly(SchedulerAgainstNaive.TestCase):

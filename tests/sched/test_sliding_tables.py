@@ -83,7 +83,7 @@ def test_a_result_of_an_earlier_run_frees_nothing_of_the_present_one() -> None:
     world.add(100, 4)
     world.step()
     (sequence,) = world.scheduler._running
-    world.scheduler._preempt(sequence)
+    world.scheduler._places.give_way(sequence)
     world.step()  # plans positions 0-47 once more, then takes in the result of the first time
     assert [(item.start, item.count) for plan in world.plans for item in plan.items] == [(0, 48)] * 2
     assert zeros(world) == [0]

@@ -7,13 +7,13 @@ a block shared, lost, given back too early, computed twice or out of order shows
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
-from halogend.sched.request import End, Request
+from halogend.sched.request import ANYBODY, Caller, End, Request
 from halogend.sched.scheduler import Scheduler
 from halogend.sched.step import StepItem, StepPlan, StepResult
 
@@ -40,8 +40,8 @@ def naive_generate(request: Request) -> list[int]:
     return generated
 
 
-def make_limits(**changes: float) -> SchedLimits:
-    values: dict[str, float] = {
+def make_limits(**changes: object) -> SchedLimits:
+    values: dict[str, object] = {
         "max_batch": 4,
         "max_queue": 512,
         "queue_timeout_s": 0.0,
@@ -49,7 +49,7 @@ def make_limits(**changes: float) -> SchedLimits:
         "prefill_chunk_tokens": 0,
         "step_tokens": 64,
     }
-    return SchedLimits(**(values | changes))  # type: ignore[arg-type]  # numbers of either kind
+    return SchedLimits(**(values | changes))  # type: ignore[arg-type]  # of whatever kind the field is
 
 
 class ListRunner:
@@ -124,6 +124,10 @@ class ListRunner:
             assert self._memory.get(place) == expected, "a block holds what somebody else wrote"
 
 
+def _unknown(plan: StepPlan) -> float:
+    return 0.0
+
+
 @dataclass
 class Outcome:
     request: Request
@@ -146,13 +150,20 @@ class World:
         self.outcomes: dict[int, Outcome] = {}
         self.first_seen: list[int] = []
         self.failing: frozenset[int] = frozenset()
+        self.step_s: Callable[[StepPlan], float] = _unknown  # what a step is said to take
         self.plans: list[StepPlan] = []
 
-    def add(self, prompt_tokens: int, max_tokens: int, stop_ids: frozenset[int] = frozenset()) -> str | None:
+    def add(
+        self,
+        prompt_tokens: int,
+        max_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        caller: Caller = ANYBODY,
+    ) -> str | None:
         """Adds a request with the next id; the code of the refusal if it was refused."""
         number = len(self.outcomes)
         prompt = tuple((number * 13 + i * 7) % VOCAB for i in range(prompt_tokens))
-        request = Request(number, prompt, max_tokens, stop_ids)
+        request = Request(number, prompt, max_tokens, stop_ids, caller)
         refusal = self.scheduler.add(request, self.now)
         if refusal is not None:
             return refusal.code
@@ -199,7 +210,10 @@ class World:
         return plan is not None or due
 
     def apply(self) -> None:
-        events = self.scheduler.apply(self.runner.finish(self.failing))
+        plan = self.runner.given[0]
+        seconds = self.step_s(plan)
+        self.now += seconds
+        events = self.scheduler.apply(replace(self.runner.finish(self.failing), seconds=seconds))
         self.in_flight -= 1
         for request_id, token in events.sampled:
             assert self.outcomes[request_id].end is None

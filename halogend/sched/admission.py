@@ -1,0 +1,175 @@
+"""Who may come in: an estimate of what everybody will hold, and the watermarks.
+
+What a request will generate is not known, so its `max_tokens` is not reserved: a share of it is, as large
+as those that ended needed on average. Requests end at different times, so what counts is not the sum of
+what all will hold but its peak (the idea of R. Gong et al., "Past-Future Scheduler for LLM Serving under
+SLA Guarantees", ASPLOS 2025). When the estimate was too low, somebody gives way and is recomputed.
+
+    blocks |      /|            held by each request grows until it ends;
+           |   /|/ |  /|        the sum is largest just before one of the ends
+           +-----------------> steps
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
+from halogend.sched.layout import KvLayout
+from halogend.sched.limits import SchedLimits
+from halogend.sched.request import Sequence
+from halogend.sched.tables import BlockTables
+
+_LEARNT_FROM = 64  # requests that count in the mean
+_HYSTERESIS = 0.02
+
+
+class Verdict(Enum):
+    """Whether a request may come in now, and if not, whether others may before it."""
+
+    ADMIT = "admit"
+    PASS = "pass"  # noqa: S105 (not a password)
+    STOP = "stop"
+
+
+class LearntShare:
+    """The share of max_tokens that requests generate. 0 until one has ended: blocks go to who comes."""
+
+    def __init__(self) -> None:
+        self._mean = 0.0
+        self._count = 0
+
+    def learn(self, generated: int, max_tokens: int) -> None:
+        self._count = min(self._count + 1, _LEARNT_FROM)
+        self._mean += (generated / max_tokens - self._mean) / self._count
+
+    def positions(self, sequence: Sequence) -> int:
+        """How many it will have computed when it ends, probably; at least one more block than now."""
+        request = sequence.request
+        likely = len(request.prompt) + int(self._mean * request.max_tokens)
+        return min(max(likely, sequence.known + BLOCK_TOKENS), request.positions_at_most)
+
+    def tokens(self, sequence: Sequence) -> int:
+        """How many steps' worth of work it still is: positions to compute."""
+        return self.positions(sequence) - sequence.computed
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Growth:
+    """What a request will hold: `blocks` soon, `rate` more a step, until it ends in `steps`."""
+
+    steps: int
+    blocks: int = field(compare=False)
+    rate: float = field(compare=False)
+
+
+class Forecast:
+    """What those who run will hold at the peak. Good until somebody gives way."""
+
+    def __init__(self, growths: Iterable[Growth]) -> None:
+        self._growths = sorted(growths)  # who ends first comes first
+
+    def add(self, growth: Growth) -> None:
+        insort(self._growths, growth)
+
+    def peak_with(self, growth: Growth) -> float:
+        """The most blocks that will be held, if this one comes in too."""
+        growths = self._growths.copy()
+        insort(growths, growth)
+        blocks, rate, peak = 0.0, 0.0, 0.0
+        for other in reversed(growths):
+            blocks += other.blocks
+            rate += other.rate
+            peak = max(peak, blocks + rate * other.steps)
+        return peak
+
+
+@dataclass(slots=True)
+class Gate:
+    """Closes at `mark` and opens again below it by the hysteresis."""
+
+    closed: bool = False
+
+    def would_close(self, use: float, mark: float) -> bool:
+        return use >= (mark - _HYSTERESIS if self.closed else mark)
+
+
+class Admission:
+    """Says who fits. Single writer: the scheduler."""
+
+    def __init__(self, limits: SchedLimits, pool: BlockPool, layout: KvLayout, tables: BlockTables) -> None:
+        self._limits = limits
+        self._pool = pool
+        self._layout = layout
+        self._tables = tables
+        self._soft = Gate()
+        self._hard = Gate()
+        self.share = LearntShare()
+
+    def update(self, limits: SchedLimits) -> None:
+        self._limits = limits
+
+    def in_order(self, line: list[Sequence]) -> list[Sequence]:
+        """Who is to be asked first: above the soft watermark those that need least, who ran before first."""
+        if len(line) < 2 or not self._soft.closed:
+            return line
+        return sorted(line, key=lambda s: (not s.admitted, self.share.tokens(s), s.order))
+
+    def look(self) -> None:
+        """The use of the pool has changed: the gates open or close."""
+        if (marks := self._limits.watermarks) is not None:
+            use = self._tables.used / self._pool.capacity
+            self._soft.closed = self._soft.would_close(use, marks.soft)
+            self._hard.closed = self._hard.would_close(use, marks.hard)
+
+    def forecast(self, running: Iterable[Sequence]) -> Forecast:
+        return Forecast(map(self.growth, running))
+
+    def verdict(self, sequence: Sequence, forecast: Forecast, held: int) -> Verdict:
+        """Whether it fits beside those who run and hold `held` blocks."""
+        wanted = self.growth(sequence)
+        verdict = self._under_watermarks(sequence, wanted.blocks, self._tables.used)
+        if verdict is not Verdict.ADMIT or forecast.peak_with(wanted) <= held + self._spare(sequence):
+            return verdict
+        return Verdict.PASS if self._soft.closed and not sequence.admitted else Verdict.STOP
+
+    def would_fit(self, sequence: Sequence, freed: int) -> bool:
+        """Whether it would, if others gave `freed` blocks back: worth their while."""
+        wanted = self.growth(sequence).blocks
+        verdict = self._under_watermarks(sequence, wanted, self._tables.used - freed)
+        return verdict is Verdict.ADMIT and wanted <= freed + self._spare(sequence)
+
+    def blocks_at_most(self, positions: int) -> int:
+        """The most blocks that a request of so many positions can hold."""
+        return self._layout.blocks_for_request(positions, self._limits.request_step_tokens)
+
+    def _under_watermarks(self, sequence: Sequence, wanted: int, used: int) -> Verdict:
+        if (marks := self._limits.watermarks) is None:
+            return Verdict.ADMIT
+        capacity = self._pool.capacity
+        if self._hard.would_close(used / capacity, marks.hard):
+            return Verdict.STOP
+        if self._soft.would_close(used / capacity, marks.soft) and used + wanted > marks.hard * capacity:
+            return Verdict.STOP if sequence.admitted else Verdict.PASS
+        return Verdict.ADMIT
+
+    def _spare(self, sequence: Sequence) -> int:
+        """Blocks that it may count on: some are kept for short requests."""
+        kept = int(self._limits.min_free_ratio * self._pool.capacity) if sequence.long else 0
+        return self._tables.available - kept
+
+    def growth(self, sequence: Sequence) -> Growth:
+        """What it will hold, as far as can be told."""
+        known, final = sequence.known, self.share.positions(sequence)
+        steps = max(1, final - known)
+        blocks = sequence.held
+        if sequence.computed < known - 1 or not blocks:
+            blocks = max(blocks, self._layout.blocks_for_request(known, self._step_tokens(sequence)))
+        last = max(blocks, self._layout.blocks_for_request(final, self._step_tokens(sequence)))
+        return Growth(steps, blocks, (last - blocks) / steps)
+
+    def _step_tokens(self, sequence: Sequence) -> int:
+        return min(max(sequence.ahead, 1), self._limits.request_step_tokens)
