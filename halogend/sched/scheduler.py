@@ -8,7 +8,8 @@ that has ended meanwhile is dropped.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Row
 
 from halogend.sched.admission import Admission
 from halogend.sched.blocks import BlockPool
@@ -21,6 +22,7 @@ from halogend.sched.pacing import Pacer, work_of
 from halogend.sched.places import Places
 from halogend.sched.planner import Planner
 from halogend.sched.request import End, Events, Refusal, Request, Resized, Sequence
+from halogend.sched.spans import Spans, SpanStep
 from halogend.sched.stats import SchedStats
 from halogend.sched.step import StepItem, StepPlan, StepResult
 from halogend.sched.tables import BlockTables
@@ -42,6 +44,7 @@ class Scheduler:
         self._admission = Admission(limits, pool, layout, self._tables)
         self._pacer = Pacer()
         self._planner = Planner(limits, self._places, self._admission, self._lanes, self._pacer)
+        self._spans = Spans(self._places, self._admission, self._lanes, self._pacer, layout)
         self._sequences: dict[int, Sequence] = {}  # in the order of arrival
         self._in_flight: deque[InFlight] = deque()
         self._arrivals = 0
@@ -146,6 +149,20 @@ class Scheduler:
                     self._complete(sequence)
                     ended.append(End(request_id, reason))
         return Events(tuple(sampled), tuple(ended), reused)
+
+    # --- many steps at once ---------------------------------------------------------------------------
+
+    def span(self, most: int) -> int:
+        """How many of the next steps, at most `most`, only move everybody in the batch by one token, with no
+        decision to take: 0 when the next one must be planned. For simulated time."""
+        return 0 if self._in_flight else self._spans.steps(self._limits, most)
+
+    def apply_span(self, steps: Row[SpanStep], tokens: Mapping[int, Row[int]]) -> None:
+        """Does what as many calls of `schedule` and `apply` would, for steps that `span` has just allowed.
+        `tokens` has those that each of the batch gets, one a step, none of which ends it."""
+        self._spans.advance(steps, tokens)
+        self._steps += len(steps)
+        self._generated_tokens += len(steps) * len(self._running)
 
     # --- what others may read ---------------------------------------------------------------------
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
+from halogend.sched.spans import SpanStep
 from halogend.sim.job import Job
 
 
@@ -74,6 +76,29 @@ class Measures:
         self.steps += 1
         if beside_streams and self.measuring:
             self.longest_step_s = max(self.longest_step_s, seconds)
+
+    def span(self, numbers: Iterable[int], steps: Sequence[SpanStep], now: float) -> None:
+        """Each of `numbers` got a token in each of `steps`, the last of which ended now."""
+        self.steps += len(steps)
+        first_end, longest_s, gap_s = self._ends(steps, now)
+        for number in numbers:
+            record = self.live[number]
+            record.generated += len(steps)
+            if record.first_s is None:  # the last token of its prompt was alone
+                record.first_s = record.last_s = first_end
+            if self.measuring:
+                self.generated += len(steps)
+                self.largest_gap_s = max(self.largest_gap_s, first_end - record.last_s, gap_s)
+            record.last_s = now
+        if self.measuring:
+            self.longest_step_s = max(self.longest_step_s, longest_s)
+
+    @staticmethod
+    def _ends(steps: Sequence[SpanStep], now: float) -> tuple[float, float, float]:
+        """When the first step ended, the longest step, and the longest time between two ends."""
+        ends = [*(step.start_s for step in steps[1:]), now]
+        between = max((after - before for before, after in pairwise(ends)), default=0.0)
+        return ends[0], max(step.seconds for step in steps), between
 
     def reuse(self, number: int, tokens: int) -> None:
         self.live[number].reused = tokens
