@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
+from halogend.sched.fragmentation import LONG_TOKENS, RUN_TOKENS, Held, scattered, unwritten
 from halogend.sched.scheduler import Scheduler
 from halogend.sim.baselines import FreeListPool
 from halogend.sim.blend import Blend
-from halogend.sim.held import Held, scattered, unwritten, unwritten_in_fixed
+from halogend.sim.held import unwritten_in_fixed
 from halogend.sim.loads import HoldUse
 from halogend.sim.measures import Measures, quantile
 from halogend.sim.policies import FULL, Machine
@@ -19,8 +20,6 @@ from halogend.sim.report import Bar, Report
 from halogend.sim.simulation import Simulation
 from halogend.sim.timing import StepTimes
 
-RUN_TOKENS = 128
-LONG_TOKENS = 1024  # from so many written positions on, a request is long
 INTERNAL_BAR, EXTERNAL_BAR = 0.032, 0.10
 _SAMPLE_STEPS = 25
 _USE_SLACK = 0.02  # a sample counts when the use is this near
@@ -55,7 +54,7 @@ class Samples:
         held: list[Held] = [(sequence.blocks[0], sequence.computed) for sequence in self._scheduler.running]
         self.uses.append(use)
         self.internal.append(unwritten(held))
-        self.external.append(scattered(held, LONG_TOKENS, RUN_TOKENS))
+        self.external.append(scattered(held))
         self.fixed.append(unwritten_in_fixed(held, RUN_TOKENS))
 
 

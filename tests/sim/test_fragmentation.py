@@ -1,4 +1,4 @@
-"""How fragmentation is counted, and the allocators that it is counted of."""
+"""The allocators that fragmentation is measured of, and the load that keeps a pool full."""
 
 from __future__ import annotations
 
@@ -8,29 +8,12 @@ from halogend.sched.errors import InvariantError
 from halogend.sched.scheduler import Scheduler
 from halogend.sim.baselines import FreeListPool
 from halogend.sim.blend import Blend
-from halogend.sim.held import runs, scattered, unwritten, unwritten_in_fixed
+from halogend.sim.held import unwritten_in_fixed
 from halogend.sim.loads import HoldUse
 from halogend.sim.measures import Measures
 from halogend.sim.policies import FULL, Machine
 from halogend.sim.simulation import Simulation
 from halogend.sim.timing import SMOLLM2
-
-
-def test_runs_are_positions_in_blocks_that_lie_in_a_row():
-    assert runs([5, 6, 7, 9, 3, 4], 90) == [48, 16, 26]
-    assert runs([], 0) == []
-
-
-def test_unwritten_slots_are_counted_once_for_each_block():
-    assert unwritten([([1, 2], 20), ([3], 16)]) == pytest.approx(12 / 48)
-    assert unwritten([([1, 2], 32), ([1, 2, 4], 40)]) == pytest.approx(8 / 48)
-    assert unwritten([]) == 0
-
-
-def test_only_long_sequences_and_short_runs_are_scattered():
-    held = [(list(range(10, 18)), 128), (list(range(100, 108)), 120), ([1, 3], 32)]
-    assert scattered(held, long_tokens=64, run_tokens=128) == pytest.approx(120 / 248)
-    assert scattered(held, long_tokens=1000, run_tokens=128) == 0
 
 
 def test_fixed_blocks_share_what_is_whole_and_waste_what_is_not():
