@@ -1,9 +1,10 @@
 """How much of the KV memory in use holds nothing, and how much of long sequences lies scattered.
 
     internal   slots without a position / slots of referenced blocks, each block once
-    external   1 - the share of long sequences' positions that lie in runs of RUN_TOKENS and more
+    external   1 - the share of long tables' positions that lie in runs of RUN_TOKENS and more
 
-A run is blocks of one table, one behind the other. Reads tables and changes nothing.
+A run is blocks of one table, one behind the other. A table is long by what it holds: one that slides is as long
+as its window. Reads tables and changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from halogend.sched.request import Sequence
 
 RUN_TOKENS = RUN_BLOCKS * BLOCK_TOKENS
 LONG_TOKENS = 1024
-"""From so many written positions on, a sequence is long."""
+"""From so many held positions on, a table is long."""
 
 Held = tuple[Row[int], int]
 """One table's blocks of a sequence, 0 for those given back, and the positions that are written."""
@@ -53,13 +54,12 @@ def unwritten(held: Iterable[Held]) -> float:
 
 
 def scattered(held: Iterable[Held], long_tokens: int = LONG_TOKENS, run_tokens: int = RUN_TOKENS) -> float:
-    """External fragmentation, of sequences with `long_tokens` or more in runs of less than `run_tokens`."""
+    """External fragmentation, of tables with `long_tokens` or more in runs of less than `run_tokens`."""
     positions = in_runs = 0
     for table, written in held:
-        if written >= long_tokens:
-            for tokens in runs(table, written):
-                positions += tokens
-                in_runs += tokens if tokens >= run_tokens else 0
+        if written >= long_tokens and sum(rows := list(runs(table, written))) >= long_tokens:
+            positions += sum(rows)
+            in_runs += sum(tokens for tokens in rows if tokens >= run_tokens)
     return 1 - in_runs / positions if positions else 0.0
 
 

@@ -33,6 +33,7 @@ def test_only_long_sequences_and_short_runs_are_scattered() -> None:
     held = [(list(range(10, 18)), 128), (list(range(100, 108)), 120), ([1, 3], 32)]
     assert scattered(held, long_tokens=64, run_tokens=128) == pytest.approx(120 / 248)
     assert scattered(held) == 0
+    assert scattered([([0] * 70 + [8, 2], 72 * 16)]) == 0, "what slides is as long as its window"
 
 
 def test_of_everything_that_runs() -> None:
