@@ -27,8 +27,8 @@ _LOG_EVERY_S = 10.0
 
 
 class Guard:
-    """Passes what may come in, with the key's name in the scope's state as `key`; answers the rest. Where
-    everybody may, that is for inference alone: a guarded admin listener always wants a key."""
+    """Passes what may come in, with the key in the scope's state as `grant` and its name as `key`; answers the rest.
+    Where everybody may, that is for inference alone: a guarded admin listener always wants a key."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Guard:
             await response_to(error, {"www-authenticate": challenge(error)})(scope, receive, send)
             return
         name = "" if key is None else key.name
-        scope["state"] = {**(scope.get("state") or {}), "key": name}
+        scope["state"] = {**(scope.get("state") or {}), "key": name, "grant": key}
         with structlog.contextvars.bound_contextvars(key=name):
             await self._app(scope, receive, send)
 

@@ -55,10 +55,12 @@ ERRORS: dict[str, ErrorRow] = {
     "unknown_field": ErrorRow(400, _INVALID, Code.UNKNOWN_FIELD),
     "unsupported_field": ErrorRow(400, _INVALID, Code.NOT_SUPPORTED),
     "invalid_value": ErrorRow(400, _INVALID, Code.BAD_REQUEST),
+    "unknown_class": ErrorRow(400, _INVALID, Code.CLASS_NOT_KNOWN),
     # who asks
     "missing_api_key": ErrorRow(401, _INVALID, Code.NO_VALID_KEY, shown="invalid_api_key"),
     "invalid_api_key": ErrorRow(401, _INVALID, Code.NO_VALID_KEY),
     "insufficient_scope": ErrorRow(403, _INVALID, Code.KEY_SCOPE),
+    "class_not_allowed": ErrorRow(403, _INVALID, Code.CLASS_NOT_ALLOWED),
     # what is addressed
     "not_found": ErrorRow(404, _INVALID, Code.BAD_REQUEST),
     "method_not_allowed": ErrorRow(405, _INVALID, Code.BAD_REQUEST),

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from halogend.api.bodies import ClientGoneError, read_object
+from halogend.api.callers import called_by
 from halogend.api.exchange import Exchange, collect, model_label, until_gone
 from halogend.api.schemas import GenerationBody
 from halogend.api.services import Services
@@ -58,11 +59,13 @@ class Shape(ABC):
             yield {**self._frame(kind, model, []), "usage": usage_of(usage)}
 
 
-def usage_of(usage: Usage) -> dict[str, int]:
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """`cached_tokens` are part of the prompt's."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
 
 
@@ -88,6 +91,7 @@ class GenerationEndpoint(ABC, Generic[Body]):
         try:
             raw = await read_object(request, patience_s=services.patience.body_s)
             body, inference = self.read(raw)
+            inference = called_by(inference, request)
         except RequestError as error:
             services.metrics.request_ended(self._label(raw), error.code, services.clock() - began)
             raise

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from halogend.config import values
 from halogend.config.fields import Apply, setting
+from halogend.config.kinds import Name
 from halogend.config.section import Section
 
 OPEN = "none"
@@ -24,7 +25,7 @@ Scope = Literal["infer", "admin"]
 class KeyConfig(Section):
     """One API key. Its value stands in a file."""
 
-    name: Annotated[str, BeforeValidator(values.model_name)] = setting(
+    name: Name = setting(
         "What receipts, logs and status call it, and its identity when its file changes.", Apply.IDENTITY
     )
     file: FilePath = setting(
@@ -39,6 +40,19 @@ class KeyConfig(Section):
         default=("infer",),
         min_length=1,
         max_length=2,
+    )
+    classes: tuple[Name, ...] = setting(
+        "Classes of `eviction.sessions` that its requests may name in `X-Halogen-Class`.",
+        Apply.LIVE,
+        default=(),
+        max_length=64,
+    )
+    weight: float = setting(
+        "Its share of a model beside other keys whose requests wait, counted in tokens.",
+        Apply.LIVE,
+        default=1.0,
+        gt=0,
+        le=1000,
     )
 
 

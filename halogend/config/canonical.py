@@ -52,6 +52,8 @@ def _plain(model: BaseModel) -> dict[str, Any]:
     for name, info in type(model).model_fields.items():
         value = getattr(model, name)
         if value is None:
+            if info.default is not None and (word := extra_of(info).get("x-word")):
+                values[key_of(name, info)] = word
             continue
         if isinstance(value, AuthConfig) and value.is_open:
             values[name] = OPEN

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from halogend.config.codes import Code, find
-from halogend.config.facts import DeviceFacts, Facts, FileFact, ModelFacts
+from halogend.config.facts import DeviceFacts, Facts, FileFact, KvFacts, ModelFacts
 from halogend.config.placement import by_device, host_entries, kv_ratios, spares
 from halogend.config.places import Places
+from halogend.config.policy_rules import holds_no_request, queue_too_short
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES, PRODUCTS, cores_of, cores_text
@@ -81,6 +82,9 @@ def _limits(model: ModelConfig, known: ModelFacts, path: str, places: Places) ->
             message = f"`{name}` {value} is over the model's own limit of {limit} tokens by {value - limit}"
             hint = f"lower it to {limit}, or remove the line"
             yield places.problem(Code.OVER_MODEL_LIMIT, f"{path}.{name}", message, hint)
+    longest = model.request_tokens(limit)
+    if model.max_prompt_len is None and 0 < model.max_queue_tokens < longest:
+        yield queue_too_short(model, longest, "`max_model_len`" if model.max_model_len else "the model", path, places)
 
 
 def _presence(document: Document, devices: tuple[DeviceFacts, ...], places: Places) -> Iterator[Problem]:
@@ -169,22 +173,40 @@ def usable_bytes(document: Document, device: DeviceFacts) -> int:
     return max(0, memory - reserve - device.foreign_bytes)
 
 
+def pool_most_bytes(model: ModelConfig, kv: KvFacts, share_bytes: int) -> int:
+    """What its pool may grow to, of a share of the device."""
+    most = model.kv_block_pool.max_tokens
+    return share_bytes if most is None else min(share_bytes, kv.pool_bytes(most))
+
+
 def _full_request(
-    model: ModelConfig, known: ModelFacts, pool_bytes: int, path: str, places: Places
+    model: ModelConfig, known: ModelFacts, share_bytes: int, path: str, places: Places
 ) -> Iterator[Problem]:
+    """Below the hard watermark too: over it, a request of full length would be let in only while nothing runs."""
     if known.kv is None or known.context_length is None:
         return
+    pool_bytes = pool_most_bytes(model, known.kv, share_bytes)
+    hard = 1.0 if model.watermarks is None else model.watermarks.hard
     length = model.request_tokens(known.context_length)
-    needed = known.kv.request_bytes(length)
-    if needed > pool_bytes:
-        fits = known.kv.fitting_tokens(pool_bytes, length)
+    needed, room = known.kv.request_bytes(length), int(hard * pool_bytes)
+    if needed > room and not holds_no_request(model):
+        fits = known.kv.fitting_tokens(room, length)
+        below = f", {_mib(room)} of it below `watermarks.hard` {hard:g}" if needed <= pool_bytes else ""
         message = (
             f"one request of {length} tokens needs {_mib(needed)} of KV memory, "
-            f"the pool of {model.name!r} may have {_mib(pool_bytes)}"
+            f"the pool of {model.name!r} may have {_mib(pool_bytes)}{below}"
         )
         lower = f"set max_model_len to at most {fits}, or " if fits else ""
-        hint = f"{lower}raise kv_cache_ratio or kv_cache_bytes"
-        yield places.problem(Code.REQUEST_DOES_NOT_FIT, f"{path}.max_model_len", message, hint)
+        raised = "kv_cache_ratio or kv_cache_bytes" if pool_bytes == share_bytes else "kv_block_pool.max_tokens"
+        yield places.problem(Code.REQUEST_DOES_NOT_FIT, f"{path}.max_model_len", message, f"{lower}raise {raised}")
+    least = model.kv_block_pool.min_tokens
+    if least is not None and known.kv.pool_bytes(least) > share_bytes:
+        message = (
+            f"`kv_block_pool.min_tokens` {least} takes {_mib(known.kv.pool_bytes(least))}, "
+            f"the pool of {model.name!r} may have {_mib(share_bytes)}"
+        )
+        hint = "lower it, or raise kv_cache_ratio or kv_cache_bytes"
+        yield places.problem(Code.POOL_BOUNDS, f"{path}.kv_block_pool.min_tokens", message, hint)
 
 
 def _mib(size: int) -> str:

@@ -16,8 +16,6 @@ from halogend.config.nodes import resolve
 from halogend.config.parse import parse
 from halogend.config.places import ParseResult, Places
 from halogend.config.problems import Problem
-from halogend.config.schema import ModelConfig
-from halogend.config.unavailable import LATER, is_neutral
 
 COMMAND_LINE = "the command line"
 _MODEL = "models[0]."
@@ -123,16 +121,11 @@ class FlagPlaces(Places):
         return Problem(code, message, hint, self._flags(path) or self.file, None, None, path)
 
     def _flags(self, path: str) -> str:
-        """The flag that sets the field, whether given or not; of a section, those given that are at fault."""
+        """The flag that sets the field, whether given or not; of a section, those given."""
         own = [flag for flag in FLAGS for field in (flag.path, *flag.also) if f"{path}.".startswith(f"{field}.")]
         inside = [flag for flag in FLAGS if flag.path.startswith(f"{path}.") and path.startswith(_MODEL)]
-        given = [flag for flag in inside if flag.name in self.values and not self._is_neutral(flag)]
+        given = [flag for flag in inside if flag.name in self.values]
         return ", ".join(flag.spelled for flag in own or given)
-
-    def _is_neutral(self, flag: Flag) -> bool:
-        """Whether the flag alone would be accepted in a section that is not available yet."""
-        section, key = flag.field.split(".")
-        return is_neutral({key: resolve(self.values[flag.name])}, LATER[ModelConfig].get(section, ()))
 
 
 def _scalar(text: str, *, is_text: bool) -> str:

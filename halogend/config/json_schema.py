@@ -15,6 +15,7 @@ from halogend.config.access import OPEN
 from halogend.config.shape import MOVED
 from halogend.config.unavailable import LATER
 
+_SWITCHED_OFF = ("ProbationConfig", "WatermarkConfig", "LongPromptConfig")
 _INTERNAL = ("x-later", "x-path", "x-accepts", "x-section", "x-word")
 
 
@@ -33,8 +34,8 @@ def json_schema() -> dict[str, Any]:
     with_keys: dict[str, Any] = {**definitions["AuthConfig"], "required": ["keys"]}
     with_keys["properties"]["keys"].pop("default")
     definitions["AuthConfig"] = {"title": "AuthConfig", "anyOf": [{"const": OPEN}, with_keys]}
-    probation = definitions["ProbationConfig"]
-    definitions["ProbationConfig"] = {"title": "ProbationConfig", "anyOf": [{"const": values.OFF}, probation]}
+    for name in _SWITCHED_OFF:
+        definitions[name] = {"title": name, "anyOf": [{"const": values.OFF}, definitions[name]]}
     model = definitions["ModelConfig"]["properties"]
     for key, home in MOVED.items():
         model[key] = definitions[_definition_of(home)]["properties"][key]

@@ -12,6 +12,7 @@ from halogend.config.devices import DeviceList, DeviceRef
 from halogend.config.fields import GENERATION, IDENTITY, LIVE, NEXT_LOAD, setting
 from halogend.config.kinds import EngineVersion, Millis, Name, PathText, Size, Tokens
 from halogend.config.loading import KernelsConfig, LoadConfig, WarmupConfig
+from halogend.config.policy import EvictionConfig, LongPromptConfig, PoolConfig, WatermarkConfig
 from halogend.config.replacing import ModelReloadConfig, ProbationConfig
 from halogend.config.sampling import SamplingConfig
 from halogend.config.section import Section
@@ -100,9 +101,31 @@ class ModelConfig(Section):
         default="auto",
         later=("fp16", "fp8", "int8"),
     )
+    kv_block_pool: PoolConfig = Field(default=PoolConfig(), description="The bounds of the KV pool.")
+    watermarks: Annotated[WatermarkConfig | None, BeforeValidator(values.or_off)] = setting(
+        "Shares of the pool in use above which admission is choosy, and stops.",
+        LIVE,
+        default=WatermarkConfig(),
+        unset="as below",
+        section=True,
+        word=values.OFF,
+    )
+    eviction: EvictionConfig = Field(default=EvictionConfig(), description="What of the cache makes room first.")
+    cache_scope: Literal["key", "shared"] = setting(
+        "Who may use what is in the cache of prompts: requests of the same API key, or all. With `shared`, how fast "
+        "an answer begins tells whether somebody else sent the same prompt before.",
+        LIVE,
+        default="key",
+    )
     max_batch: int = setting("Requests computed together.", LIVE, default=64, unit="requests", ge=1, le=4096)
     max_queue: int = setting(
         "Requests that may wait; over it: 503 with Retry-After.", LIVE, default=512, unit="requests", ge=1, le=65536
+    )
+    max_queue_tokens: Annotated[int, Field(ge=0, le=1 << 32)] = setting(
+        "Prompt tokens that may wait together; over it: 503 with Retry-After. 0 is off.",
+        LIVE,
+        default=0,
+        unit="tokens",
     )
     queue_timeout_ms: Annotated[Millis, Field(ge=1)] = setting(
         "Longest wait for a place; over it: 503 with Retry-After.", LIVE, default=60_000, unit="ms"
@@ -124,6 +147,22 @@ class ModelConfig(Section):
         LIVE,
         default="auto",
         unit="tokens",
+    )
+    prefill_timeout_ms: Annotated[Millis, Field(ge=0)] = setting(
+        "A prompt whose chunks took so much time of steps goes on as a long one; 0 is off.",
+        LIVE,
+        default=3000,
+        unit="ms",
+    )
+    max_gap_ms: Annotated[Millis, Field(ge=0)] = setting(
+        "Prompt chunks are made so small that a step beside running answers takes no longer, as far as steps "
+        "measured before tell; 0 is off.",
+        LIVE,
+        default=250,
+        unit="ms",
+    )
+    long_prompt: Annotated[LongPromptConfig | None, BeforeValidator(values.or_off)] = setting(
+        "The lane of long prompts.", LIVE, default=LongPromptConfig(), unset="as below", section=True, word=values.OFF
     )
     sampling: SamplingConfig = Field(default=SamplingConfig(), description="Defaults of sampling.")
     chat_template: PathText | None = setting(

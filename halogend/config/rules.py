@@ -16,6 +16,7 @@ from halogend.config.fit import check_facts
 from halogend.config.listener_rules import check_listeners
 from halogend.config.placement import by_device
 from halogend.config.places import ParseResult, Places
+from halogend.config.policy_rules import check_policies
 from halogend.config.problems import Problem, in_order
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import size_text
@@ -49,6 +50,7 @@ def contradictions(document: Document, places: Places) -> Iterator[Problem]:
     yield from _names(document, places)
     yield from _aliases(document, places)
     yield from _kv_shares(document, places)
+    yield from check_policies(document, places)
     for index, model in enumerate(document.models):
         yield from _one_model(model, f"models[{index}]", places)
 

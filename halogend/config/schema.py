@@ -19,6 +19,13 @@ from halogend.config.fields import IDENTITY, LIVE, Apply, FieldDoc, leaf_fields,
 from halogend.config.kinds import EngineVersion
 from halogend.config.loading import KernelsConfig, LoadConfig, WarmupConfig
 from halogend.config.model import ModelConfig
+from halogend.config.policy import (
+    EvictionConfig,
+    LongPromptConfig,
+    PoolConfig,
+    SessionClassConfig,
+    WatermarkConfig,
+)
 from halogend.config.replacing import ModelReloadConfig, ProbationConfig, ReloadConfig
 from halogend.config.sampling import SamplingConfig
 from halogend.config.section import Section
@@ -31,15 +38,20 @@ __all__ = [
     "DeviceRef",
     "Document",
     "EngineVersion",
+    "EvictionConfig",
     "KernelsConfig",
     "LoadConfig",
+    "LongPromptConfig",
     "ModelConfig",
     "ModelReloadConfig",
+    "PoolConfig",
     "ProbationConfig",
     "ReloadConfig",
     "SamplingConfig",
     "ServerConfig",
+    "SessionClassConfig",
     "WarmupConfig",
+    "WatermarkConfig",
     "apply_class",
     "fields",
 ]

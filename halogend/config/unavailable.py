@@ -27,14 +27,6 @@ LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyTyp
         schema.KernelsConfig: {"cache_dir": ()},
         schema.ModelConfig: {
             "mmap_threshold": (0.9,),
-            "max_queue_tokens": (0,),
-            "kv_block_pool": ({"autoscale": "auto", "min_free_ratio": 0.03}, OFF),
-            "watermarks": (OFF, {"soft": 0.75, "hard": 0.9}),
-            "eviction": ({"policy": "lru"},),
-            "cache_scope": ("key",),
-            "prefill_timeout_ms": (3000,),
-            "max_gap_ms": (250,),
-            "long_prompt": (OFF, {"threshold": 4096, "max_concurrent": 1}),
             "reasoning_parser": (OFF,),
             "tool_parser": (OFF,),
             "priority": (0,),
@@ -71,7 +63,7 @@ OUT_OF_SCOPE: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def is_neutral(value: Any, neutral: tuple[Any, ...]) -> bool:
-    """Whether `value` is one of the neutral ones; a mapping is when each key it has is."""
+    """Whether `value` is one of the neutral ones."""
     return any(_same(value, wanted) for wanted in neutral)
 
 
@@ -88,8 +80,6 @@ def misfit(key: str, value: Any) -> tuple[Code, str] | None:
 
 
 def _same(value: Any, wanted: Any) -> bool:
-    if isinstance(wanted, dict):
-        return isinstance(value, dict) and all(key in wanted and _same(value[key], wanted[key]) for key in value)
     if isinstance(wanted, bool) or isinstance(value, bool):
         return value is wanted
     return bool(value == wanted)
@@ -99,8 +89,4 @@ def neutral_words(neutral: tuple[Any, ...]) -> str:
     """How to write the neutral value, for a hint."""
     if not neutral:
         return "remove it"
-    first = neutral[0]
-    if isinstance(first, dict):
-        inner = ", ".join(f"{key}: {value}" for key, value in first.items())
-        return f"remove it or write {{{inner}}}"
-    return f"remove it or write {str(first).lower() if isinstance(first, bool) else first}"
+    return f"remove it or write {neutral[0]}"

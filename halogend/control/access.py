@@ -109,7 +109,7 @@ def _keys(auth: AuthConfig, into: _Looking) -> Iterator[Key]:
 def _key(config: KeyConfig, path: str, into: _Looking) -> Key | None:
     kept = next((each for each in into.in_force.keys or () if each.name == config.name), None)
     if kept is not None and Path(config.file) in into.silent and into.stays(config.file):
-        return Key(config.name, frozenset(config.scopes), kept.digest)
+        return _made(config, kept.digest)
     try:
         value, file = read_key(config.file)
     except KeyFileError as error:
@@ -119,9 +119,13 @@ def _key(config: KeyConfig, path: str, into: _Looking) -> Key | None:
     if len(value) < WEAK_BYTES:
         text = f"the key in `file` {config.file} has {len(value)} characters and could be guessed"
         into.facts.append(FileFact(path, Fault(Code.KEY_FILE, text, "openssl rand -hex 32 makes a good one"), True))
-    key = Key(config.name, frozenset(config.scopes), hashlib.sha256(value).digest())
+    key = _made(config, hashlib.sha256(value).digest())
     into.prints[config.file] = key.fingerprint
     return key
+
+
+def _made(config: KeyConfig, digest: bytes) -> Key:
+    return Key(config.name, frozenset(config.scopes), digest, frozenset(config.classes), config.weight)
 
 
 def _certificate(config: TlsConfig | None, path: str, into: _Looking) -> Certificate | None:
@@ -170,8 +174,12 @@ def _key_changes(old: ServerConfig, new: ServerConfig) -> Iterator[dict[str, Any
         if was is None or is_ is None:
             yield _line(path, was and list(was.scopes), is_ and list(is_.scopes))
             continue
-        if set(was.scopes) != set(is_.scopes):
-            yield _line(f"{path}.scopes", list(was.scopes), list(is_.scopes))
+        for field_name in ("scopes", "classes"):
+            before_, after_ = getattr(was, field_name), getattr(is_, field_name)
+            if set(before_) != set(after_):
+                yield _line(f"{path}.{field_name}", list(before_), list(after_))
+        if was.weight != is_.weight:
+            yield _line(f"{path}.weight", was.weight, is_.weight)
         if was.file != is_.file:
             yield _line(f"{path}.file", was.file, is_.file)
 

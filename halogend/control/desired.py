@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from halogend.config.fit import usable_bytes
+from halogend.config.fit import pool_most_bytes, usable_bytes
 from halogend.config.placement import kv_ratios, share_memory, spares
 from halogend.config.schema import Document
 from halogend.control.facts import Gathered, Resolved
@@ -83,9 +83,11 @@ def _fixed_bytes(gathered: Gathered, name: str) -> int:
 def _target(resolved: Resolved, index: int, room: Room, machine: Machine) -> Target:
     device, config = resolved.devices[index], resolved.config
     limits = token_limits(resolved)
-    floor = resolved.kv.pool_bytes(limits.max_model_len)
-    most = resolved.kv.pool_bytes(limits.max_model_len, requests=config.max_batch)
-    wanted = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
+    kv, bounds = resolved.kv, config.kv_block_pool
+    floor = max(kv.pool_bytes(limits.max_model_len), kv.pool_bytes(bounds.min_tokens or 0))
+    most = kv.pool_bytes(limits.max_model_len, requests=config.max_batch)
+    share = config.kv_cache_bytes or int(room.kv_budget_bytes * room.kv_ratio)
+    wanted = pool_most_bytes(config, kv, share)
     kv_bytes = max(floor, min(most, wanted))
     pool = Pool(floor, kv_bytes, max(kv_bytes, room.reserve_bytes))
     return Target(

@@ -24,11 +24,14 @@ class KeyFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """`digest` is the sha256 of the key's bytes."""
+    """`digest` is the sha256 of the key's bytes. `classes` are those that its requests may name, `weight` is its
+    share beside other keys."""
 
     name: str
     scopes: frozenset[str]
     digest: bytes
+    classes: frozenset[str] = frozenset()
+    weight: float = 1.0
 
     @property
     def fingerprint(self) -> str:
@@ -94,6 +97,8 @@ class Keyring:
             {
                 "name": key.name,
                 "scopes": sorted(key.scopes),
+                "classes": sorted(key.classes),
+                "weight": key.weight,
                 "fingerprint": key.fingerprint[:12],
                 "previous_valid_s": max(self._left_s(key.name, now), default=0.0),
             }

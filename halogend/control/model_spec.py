@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from halogend.config.schema import ModelConfig
 from halogend.control.facts import Resolved
 from halogend.control.machine import Machine
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.route import RouteSettings
 from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
+from halogend.wire.policy import EnginePolicy, SessionClass
 
 _DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85
 
@@ -77,7 +79,31 @@ def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, cores: int) -> 
             request_timeout_s=config.request_timeout_ms / 1000,
             prefill_chunk_tokens=0 if config.prefill_chunk == "auto" else config.prefill_chunk,
             pool_bytes=pool.kv_bytes,
+            policy=_policy(config, pool),
         ),
+    )
+
+
+def _policy(config: ModelConfig, pool: Pool) -> EnginePolicy:
+    """What is switched off is 0."""
+    lane, marks = config.long_prompt, config.watermarks
+    return EnginePolicy(
+        max_queue_tokens=config.max_queue_tokens,
+        prefill_timeout_s=config.prefill_timeout_ms / 1000,
+        max_gap_s=config.max_gap_ms / 1000,
+        long_threshold_tokens=0 if lane is None else lane.threshold,
+        long_concurrent=0 if lane is None else lane.max_concurrent,
+        soft=0.0 if marks is None else marks.soft,
+        hard=0.0 if marks is None else marks.hard,
+        min_free_ratio=config.kv_block_pool.min_free_ratio,
+        eviction=config.eviction.policy,
+        classes=tuple(
+            SessionClass(name=each.klass, priority=each.priority, pin_quota=each.pin_quota, ttl_s=each.ttl_s)
+            for each in config.eviction.sessions
+        ),
+        cache_scope=config.cache_scope,
+        autoscale=config.kv_block_pool.autoscale is not False,
+        min_pool_bytes=pool.floor_bytes,
     )
 
 
@@ -91,6 +117,7 @@ def route_settings(resolved: Resolved, limits: Limits) -> RouteSettings:
         limits=limits,
         max_queue=config.max_queue,
         queue_timeout_s=config.queue_timeout_ms / 1000,
+        classes=config.eviction.class_names,
     )
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from halogend.wire.messages import Prompt
 from halogend.wire.policy import Caller
 
+CLASS_HEADER = "X-Halogen-Class"
+SESSION_HEADER = "X-Halogen-Session"
+
 
 class RequestError(Exception):
     """A request that gets no answer, or no further answer.
@@ -39,8 +42,8 @@ class SamplingChoice:
 
 @dataclass(frozen=True, slots=True)
 class InferenceRequest:
-    """`max_tokens` None means up to the model's limits; `stop` holds no empty string. Whether the `caller` may name
-    the class that it does is known by then, and whether the model has it is the router's to say."""
+    """`max_tokens` None means up to the model's limits; `stop` holds no empty string. `classes` are those that the
+    `caller` may name; None: every one that the model has."""
 
     model: str
     prompt: Prompt
@@ -48,6 +51,7 @@ class InferenceRequest:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     caller: Caller = field(default_factory=Caller)
+    classes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

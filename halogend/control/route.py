@@ -28,7 +28,7 @@ class Ended(Protocol):
 @dataclass(frozen=True, slots=True)
 class RouteSettings:
     """What the router needs of a model's document entry, concrete. Replaced whole when live
-    fields change. `sampling` is used where a request is silent."""
+    fields change. `sampling` is used where a request is silent, `classes` are those that one may name."""
 
     aliases: tuple[str, ...]
     weight: float
@@ -36,6 +36,7 @@ class RouteSettings:
     limits: Limits
     max_queue: int
     queue_timeout_s: float
+    classes: tuple[str, ...] = ()
 
 
 @dataclass

@@ -15,7 +15,7 @@ from halogend.control.answer import Answer
 from halogend.control.client import Order
 from halogend.control.generation import Generation
 from halogend.control.replica import Lease, Replica
-from halogend.control.requests import InferenceRequest, RequestError, SamplingChoice, ServedModel
+from halogend.control.requests import CLASS_HEADER, InferenceRequest, RequestError, SamplingChoice, ServedModel
 from halogend.control.route import Ended, Route, RouteSettings
 from halogend.wire.messages import Sampling
 
@@ -39,9 +39,11 @@ class Router:
     async def submit(self, request: InferenceRequest) -> Answer:
         """A lease on a serving generation. Waits while nothing serves, up to the queue timeout.
 
-        Raises RequestError: model_not_found, queue_full, queue_timeout, not_serving, shutting_down.
+        Raises RequestError: model_not_found, unknown_class, class_not_allowed, queue_full, queue_timeout,
+        not_serving, shutting_down.
         """
         route = self._pick(request.model)
+        _check_class(request, route)
         seed = request.sampling.seed if request.sampling.seed is not None else secrets.randbits(63)
         answer = Answer(route.name, request, seed, self._dispatch)
         await self._dispatch(answer)
@@ -221,6 +223,23 @@ class Router:
     def waiting(self, name: str) -> int:
         route = self._routes.get(name)
         return 0 if route is None else route.waiting
+
+
+def _check_class(request: InferenceRequest, route: Route) -> None:
+    """A class decides who goes first, so one that is not known or not allowed is no slip to pass over."""
+    wanted, known = request.caller.klass, route.settings.classes
+    if not wanted:
+        return
+    if wanted not in known:
+        there = f"its classes are {', '.join(known)}" if known else "it has no classes"
+        text = f"{route.name} has no class {wanted!r}; {there}"
+        raise RequestError("unknown_class", text, param=CLASS_HEADER)
+    if request.classes is not None and wanted not in request.classes:
+        allowed = ", ".join(each for each in known if each in request.classes) or "none"
+        text = (
+            f"the API key {request.caller.key!r} may not name the class {wanted!r}; of {route.name} it may: {allowed}"
+        )
+        raise RequestError("class_not_allowed", text, param=CLASS_HEADER)
 
 
 def _resolve(choice: SamplingChoice, default: Sampling, seed: int) -> Sampling:

@@ -13,6 +13,11 @@ from halogend.control.requests import RequestError, SamplingChoice, ServedModel
 from halogend.wire.messages import ChatMessage, ChatPrompt, TextPrompt, TokenPrompt
 
 
+def usage(cached: int = 0) -> dict[str, Any]:
+    counts = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    return {**counts, "prompt_tokens_details": {"cached_tokens": cached}}
+
+
 async def test_p8_no_route_of_the_own_list_answers_500() -> None:
     world = World(ScriptedRouter())
     seen = 0
@@ -48,7 +53,7 @@ async def test_chat_whole() -> None:
                 "finish_reason": "stop",
             }
         ],
-        "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8},
+        "usage": usage(),
     }
     assert (await world.router.answers.get()).closed.is_set()
 
@@ -98,8 +103,18 @@ async def test_usage_chunk_comes_last_when_asked(path: str) -> None:
         *chunks, last, done = events_of((await client.post(path, json=body)).text)
     assert done == "[DONE]"
     assert last["choices"] == []
-    assert last["usage"] == {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+    assert last["usage"] == usage()
     assert all(chunk["usage"] is None for chunk in chunks)
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_what_of_a_prompt_was_reused_is_told_in_both_forms(path: str) -> None:
+    world = World(ScriptedRouter(script=lambda _: [*deltas("a"), finished(cached=4)]))
+    async with world.client() as client:
+        whole = await client.post(path, json=ROUTES[path]())
+        body = ROUTES[path](stream=True, stream_options={"include_usage": True})
+        *_, last, _done = events_of((await client.post(path, json=body)).text)
+    assert whole.json()["usage"] == last["usage"] == usage(cached=4)
 
 
 @pytest.mark.parametrize("path", ROUTES)

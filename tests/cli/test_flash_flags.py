@@ -104,7 +104,7 @@ def test_where_no_flag_is_at_fault_the_line_is():
 
 
 def test_only_the_part_of_a_section_that_is_at_fault_is_named():
-    words = ["--model-path", "/a.gguf", "--kv-block-pool-autoscale", "auto", "--kv-block-pool-min-free-ratio", "0.5"]
+    words = ["--model-path", "/a.gguf", "--kv-block-pool-autoscale", "auto", "--kv-block-pool-min-free-ratio", "0.6"]
     assert [each.file for each in check(parsed(*words))] == ["--kv-block-pool-min-free-ratio"]
 
 

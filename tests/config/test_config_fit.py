@@ -109,7 +109,7 @@ def test_the_weights_of_all_models_of_a_device_count() -> None:
 
 def test_s8_one_full_request_has_to_fit_and_the_hint_names_the_longest_that_does() -> None:
     # 850 MiB usable, 150 fixed: 700 MiB of KV budget, a hundredth of it is 7 MiB = 45 blocks of 160,000 bytes
-    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_model_len: {}\n"
+    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_model_len: {}\nwatermarks: off\n"
     problem = only(judged(text.format(721)))
     assert (problem.code, problem.line) == (Code.REQUEST_DOES_NOT_FIT, 3)
     assert "at most 720" in problem.hint
@@ -120,7 +120,7 @@ def test_the_hint_of_a_sliding_model_counts_its_windows() -> None:
     # 45 blocks again: from 272 positions on, each of two tables with a window stays at 1 + (31 + 256 - 1) / 16 = 19
     sliding = KvFacts(block_bytes=160_000, windows=(None, 32, 32), step_tokens=256)
     model = replace(FINE, kv=sliding)
-    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_model_len: {}\n"
+    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_model_len: {}\nwatermarks: off\n"
     problem = only(judged(text.format(300), model=model))
     assert "at most 240" in problem.hint  # 15 blocks of each
     assert judged(text.format(240), model=model) == []
@@ -131,15 +131,48 @@ def test_the_hint_of_a_sliding_model_counts_its_windows() -> None:
 
 
 def test_a_full_request_is_no_longer_than_its_parts() -> None:
-    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_prompt_len: 600\nmax_decode_len: {}\n"
+    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_prompt_len: 600\nmax_decode_len: {}\nwatermarks: off\n"
     assert judged(text.format(120)) == []
     assert only(judged(text.format(121))).code == Code.REQUEST_DOES_NOT_FIT
 
 
 def test_bytes_are_taken_as_the_pool() -> None:
-    text = "model: /a.gguf\nmax_model_len: 16\nkv_cache_bytes: {}\n"
+    text = "model: /a.gguf\nmax_model_len: 16\nkv_cache_bytes: {}\nwatermarks: off\n"
     assert judged(text.format(160_000)) == []
     assert only(judged(text.format(159_999))).code == Code.REQUEST_DOES_NOT_FIT
+
+
+def test_one_full_request_has_to_fit_below_the_hard_watermark() -> None:
+    # 45 blocks again; 0.8 of them are 36 blocks = 576 tokens
+    text = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_model_len: {}\nwatermarks: {{hard: 0.8}}\n"
+    problem = only(judged(text.format(577)))
+    assert (problem.code, problem.line) == (Code.REQUEST_DOES_NOT_FIT, 3)
+    assert "below `watermarks.hard` 0.8" in problem.message
+    assert "at most 576" in problem.hint
+    assert judged(text.format(576)) == []
+
+
+def test_the_bounds_of_the_pool_count_like_its_share() -> None:
+    bounded = "model: /a.gguf\nmax_model_len: {}\nwatermarks: off\nkv_block_pool: {{max_tokens: 640}}\n"
+    assert only(judged(bounded.format(641))).code == Code.POOL_BOUNDS
+    assert judged(bounded.format(640)) == []
+    assert judged(bounded.format("1040\nmax_prompt_len: 600\nmax_decode_len: 40")) == []
+    problem = only(judged("model: /a.gguf\nkv_block_pool: {max_tokens: 640}\n"))
+    assert (problem.code, "raise kv_block_pool.max_tokens" in problem.hint) == (Code.REQUEST_DOES_NOT_FIT, True)
+    least = "model: /a.gguf\nkv_cache_ratio: 0.01\nmax_model_len: 160\nkv_block_pool: {{min_tokens: {}}}\n"
+    problem = only(judged(least.format(721)))
+    assert (problem.code, problem.line, problem.column) == (Code.POOL_BOUNDS, 4, 29)
+    assert judged(least.format(640)) == []
+
+
+def test_a_queue_that_holds_no_prompt_of_the_models_own_length() -> None:
+    text = "model: /a.gguf\nmax_queue_tokens: {}\n"
+    problem = only(judged(text.format(2047)))
+    assert (problem.code, problem.line) == (Code.LANES, 2)
+    assert "2048 tokens, which the model allows" in problem.message
+    assert judged(text.format(2048)) == []
+    assert judged(text.format(0)) == []
+    assert judged(text.format(100) + "max_prompt_len: 100\n") == []
 
 
 def test_the_document_may_allow_less_memory_than_there_is() -> None:

@@ -115,6 +115,8 @@ def one(path: str, value: Any) -> dict[str, Any]:
         whole["server"] = {"auth": auth, "tls": dict(files), "admin_tls": dict(files)}
     if path.startswith("models[].probation."):
         model["probation"] = {"s": 60}
+    if path.startswith("models[].eviction.sessions[]."):
+        model["eviction"] = {"policy": "priority_lru", "sessions": [{"class": "gold"}]}
     *around, key = path.split(".")
     section: Any = whole
     for step in around:
@@ -140,12 +142,13 @@ def test_rules_never_raise(plain: dict[str, Any]) -> None:
 
 
 SECTIONS = {"server.auth", "server.tls", "server.admin_tls", "models[].probation"}  # both a field and what is inside it
+SWITCHES = {"models[].watermarks", "models[].long_prompt"}  # the same, and there where nothing is said
 SINGLE_VALUED = {
     "apiVersion",
     "models[].engine_version",
     "models[].load.verify",
 }
-SEVERAL = [field for field in fields() if field.path not in SINGLE_VALUED | SECTIONS]
+SEVERAL = [field for field in fields() if field.path not in SINGLE_VALUED | SECTIONS | SWITCHES]
 
 
 @pytest.mark.parametrize("field", SEVERAL, ids=lambda field: field.path)
@@ -158,6 +161,9 @@ def test_a_changed_field_is_seen_under_its_own_path_and_class(field: Any, data: 
         ("devices[].", old.devices[0], new.devices[0]),
         ("models[].", old.models[0], new.models[0]),
     ]
+    if field.path.startswith("models[].eviction.sessions[]."):
+        classes = (each.models[0].eviction.sessions[0] for each in (old, new))
+        pairs.append(("models[].eviction.sessions[].", *classes))
     if field.path.startswith("server.auth.keys[]."):
         pairs.append(("server.auth.keys[].", *(each.server.auth.keys[0] for each in (old, new))))
     seen = {prefix + change.path: change for prefix, a, b in pairs for change in changed_fields(a, b)}
@@ -180,6 +186,24 @@ def test_a_section_that_comes_or_goes_is_seen_as_one(field: Any, data: st.DataOb
         pairs = (("server.", old.server, new.server), ("models[].", old.models[0], new.models[0]))
         seen = [(prefix + each.path, each.apply) for prefix, a, b in pairs for each in changed_fields(a, b)]
         assert seen == ([] if canonical(old) == canonical(new) else [(field.path, field.apply)])
+
+
+@pytest.mark.parametrize("path", sorted(SWITCHES))
+@given(data=st.data())
+@settings(max_examples=25)
+def test_a_section_that_is_there_by_itself_is_seen_as_one_when_it_is_switched(path: str, data: st.DataObject) -> None:
+    field = next(field for field in fields() if field.path == path)
+    off, plain, drawn = (
+        parsed(dumped(one(path, value)))
+        for value in ("off", {}, data.draw(values_of(field).filter(lambda v: v != "off")))
+    )
+    assert canonical(parsed(dumped(one("models[].weight", 1)))) == canonical(plain)
+    for old, new in ((off, drawn), (drawn, off), (plain, off)):
+        seen = [(f"models[].{each.path}", each.apply) for each in changed_fields(old.models[0], new.models[0])]
+        assert seen == [(path, field.apply)]
+    inside = [f"models[].{each.path}" for each in changed_fields(plain.models[0], drawn.models[0])]
+    assert bool(inside) == (canonical(plain) != canonical(drawn))
+    assert all(each.startswith(f"{path}.") for each in inside)
 
 
 @pytest.mark.parametrize("path", sorted(SINGLE_VALUED))

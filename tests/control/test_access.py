@@ -185,13 +185,15 @@ def test_keys_that_come_go_and_change_are_named(write: Write) -> None:
     old = with_keys(*({"name": name, "file": files[name]} for name in "abc"))
     new = with_keys(
         {"name": "c", "file": files["d"]},
-        {"name": "b", "file": files["b"], "scopes": ("admin",)},
+        {"name": "b", "file": files["b"], "scopes": ("admin",), "classes": ("gold",), "weight": 2.0},
         {"name": "d", "file": files["a"]},
     )
     told = [(each["field"], each["old"], each["new"]) for each in changes(seen(old), seen(new))]
     assert told == [
         ("server.auth.keys.a", ["infer"], None),
         ("server.auth.keys.b.scopes", ["infer"], ["admin"]),
+        ("server.auth.keys.b.classes", [], ["gold"]),
+        ("server.auth.keys.b.weight", 1.0, 2.0),
         ("server.auth.keys.c.file", files["c"], files["d"]),
         ("server.auth.keys.d", None, ["infer"]),
     ]

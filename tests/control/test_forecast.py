@@ -227,7 +227,7 @@ def test_a_small_model_that_overtakes_a_large_one_is_counted():
     there = Imagined(memory="8GiB", reserve=0, foreign=0, checkpoints=sizes)
 
     def document_of(**models):
-        entry = "  - {{name: {}, model: /m/{}.gguf, kv_cache_bytes: 260MiB}}\n"
+        entry = "  - {{name: {}, model: /m/{}.gguf, kv_cache_bytes: 290MiB}}\n"
         entries = [entry.format(name, file) for name, file in models.items()]
         return "apiVersion: halogen.dev/v1alpha1\nmodels:\n" + "".join(entries)
 

@@ -77,14 +77,29 @@ OTHER_VALUE = {
     "models[].kv_cache_ratio": 0.5,
     "models[].kv_cache_bytes": "96MiB",
     "models[].kv_cache_dtype": "fp32",
+    "models[].kv_block_pool.autoscale": False,
+    "models[].kv_block_pool.min_free_ratio": 0.1,
+    "models[].kv_block_pool.min_tokens": 4096,
+    "models[].kv_block_pool.max_tokens": 1024,
+    "models[].watermarks": "off",
+    "models[].watermarks.soft": 0.5,
+    "models[].watermarks.hard": 0.95,
+    "models[].eviction.policy": "priority_lru",
+    "models[].cache_scope": "shared",
     "models[].max_batch": 9,
     "models[].max_queue": 9,
+    "models[].max_queue_tokens": 9_999,
     "models[].queue_timeout_ms": 9,
     "models[].request_timeout_ms": 60_001,
     "models[].max_prompt_len": 99,
     "models[].max_decode_len": 99,
     "models[].max_model_len": 199,
     "models[].prefill_chunk": 9,
+    "models[].prefill_timeout_ms": 0,
+    "models[].max_gap_ms": 9,
+    "models[].long_prompt": "off",
+    "models[].long_prompt.threshold": 9,
+    "models[].long_prompt.max_concurrent": 2,
     "models[].sampling.temperature": 0.9,
     "models[].sampling.top_p": 0.9,
     "models[].sampling.top_k": 9,
@@ -102,7 +117,9 @@ OTHER_VALUE = {
     "models[].probation": {"s": 60.0},
 }
 ONE_VALUE_ONLY = {"models[].load.verify"}
-IN_A_SECTION = {f"models[].probation.{key}" for key in schema.ProbationConfig.model_fields}  # comes as a whole
+IN_A_SECTION = {f"models[].probation.{key}" for key in schema.ProbationConfig.model_fields} | {  # come as a whole
+    f"models[].eviction.sessions[].{key}" for key in ("class", "priority", "pin_quota", "ttl_s")
+}
 FIELDS = {field.path: field for field in leaf_fields(schema.Document) if field.path.startswith("models[]")}
 
 
@@ -134,6 +151,57 @@ def test_the_class_of_a_field_decides_what_happens(world, path):
     assert model.action is expected
     field = path.removeprefix("models[].")
     assert {change["field"]: change["class"] for change in model.changes}[field] == FIELDS[path].apply
+
+
+GOLD = {"class": "gold", "priority": 10, "pin_quota": 0.2, "ttl_s": 900}
+CLASSES = {
+    "eviction.sessions[gold]": [],
+    "eviction.sessions[gold].priority": [GOLD | {"priority": 9}],
+    "eviction.sessions[gold].pin_quota": [GOLD | {"pin_quota": 0.1}],
+    "eviction.sessions[gold].ttl_s": [GOLD | {"ttl_s": 9}],
+    "eviction.sessions[silver]": [GOLD, {"class": "silver"}],
+}
+
+
+@pytest.mark.parametrize("field", CLASSES)
+def test_session_classes_are_live_and_told_by_name(world, field):
+    old, new = (
+        targets_of(world, BASE | {"eviction": {"policy": "priority_lru", "sessions": sessions}})
+        for sessions in ([GOLD], CLASSES[field])
+    )
+    (model,) = make_plan(old, new, (None, EMPTY)).models
+    assert model.action is ModelAction.UPDATE
+    assert [(each["field"], each["class"]) for each in model.changes] == [(field, Apply.LIVE)]
+    assert old["m"].spec.engine.limits.policy != new["m"].spec.engine.limits.policy
+
+
+POLICIES = sorted(
+    path
+    for path in OTHER_VALUE
+    if path.split(".")[1] in ("kv_block_pool", "watermarks", "eviction", "cache_scope", "long_prompt")
+    or path.endswith(("max_queue_tokens", "prefill_timeout_ms", "max_gap_ms"))
+)
+
+
+@pytest.mark.parametrize("path", POLICIES)
+def test_every_policy_reaches_the_engine_s_limits_and_nothing_else_of_the_processes(world, path):
+    old, new = (targets_of(world, entry)["m"].spec for entry in (BASE, changed(world, path)))
+    assert old.engine.limits != new.engine.limits
+    assert old.text == new.text
+
+
+def test_the_pool_s_bounds_are_its_floor_and_its_target(world):
+    def sizes(**bounds):
+        (target,) = targets_of(world, BASE | {"kv_block_pool": bounds}).values()
+        limits = target.spec.engine.limits
+        assert target.floor_bytes == target.spec.engine.pool_floor_bytes == limits.policy.min_pool_bytes
+        assert target.holding.kv_bytes == limits.pool_bytes
+        return target.floor_bytes, target.holding.kv_bytes
+
+    (one_request, share), (wider, same) = sizes(), sizes(min_tokens=1024)
+    assert one_request < wider < same == share
+    assert sizes(min_tokens=16)[0] == one_request  # it must hold one full request all the same
+    assert sizes(max_tokens=1024) == (one_request, wider)
 
 
 def test_the_same_document_is_an_empty_plan(world):

@@ -9,6 +9,7 @@ from halogend.control.requests import InferenceRequest, RequestError, SamplingCh
 from halogend.control.route import RouteSettings
 from halogend.control.router import Router
 from halogend.wire.messages import Accepted, Delta, Failure, Finished, Sampling, TextPrompt, Usage
+from halogend.wire.policy import Caller
 
 DEFAULTS = Sampling(
     temperature=0.6,
@@ -22,7 +23,7 @@ DEFAULTS = Sampling(
 )
 
 
-def settings(*aliases, weight=1.0, max_queue=8, queue_timeout_s=5.0):
+def settings(*aliases, weight=1.0, max_queue=8, queue_timeout_s=5.0, classes=()):
     return RouteSettings(
         aliases=aliases,
         weight=weight,
@@ -30,6 +31,7 @@ def settings(*aliases, weight=1.0, max_queue=8, queue_timeout_s=5.0):
         limits=LIMITS,
         max_queue=max_queue,
         queue_timeout_s=queue_timeout_s,
+        classes=classes,
     )
 
 
@@ -297,3 +299,31 @@ async def test_readiness_follows_the_documents_rule(serving):
     assert not router.ready("z")
     router.all_must_serve = True
     assert not router.ready(None)
+
+
+def from_caller(klass, allowed=None, key=""):
+    caller = Caller(key=key, weight=2.0, klass=klass, session="s")
+    return InferenceRequest(model="m", prompt=TextPrompt(text="Hi"), caller=caller, classes=allowed)
+
+
+async def test_a_class_must_be_one_of_the_model_and_of_the_key(serving):
+    router = Router()
+    text, _ = await serving(router, classes=("gold", "silver"))
+    with pytest.raises(RequestError, match="no class 'bronze'; its classes are gold, silver") as unknown:
+        await router.submit(from_caller("bronze", frozenset({"bronze"})))
+    assert (unknown.value.code, unknown.value.param) == ("unknown_class", "X-Halogen-Class")
+    with pytest.raises(RequestError, match=r"'team-a' may not name the class 'gold'.*: silver") as refused:
+        await router.submit(from_caller("gold", frozenset({"silver", "other"}), "team-a"))
+    assert refused.value.code == "class_not_allowed"
+    for number, allowed in enumerate((None, frozenset({"gold"})), 1):
+        await router.submit(from_caller("gold", allowed, "team-a"))
+        sent = (await text.until_submitted(number))[-1]
+        assert sent.caller == Caller(key="team-a", weight=2.0, klass="gold", session="s")
+
+
+async def test_classes_change_with_the_settings_and_a_model_without_any_says_so(serving):
+    router = Router()
+    await serving(router, classes=("gold",))
+    router.set_settings("m", settings())
+    with pytest.raises(RequestError, match="it has no classes"):
+        await router.submit(from_caller("gold"))

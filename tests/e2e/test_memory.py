@@ -18,7 +18,7 @@ from halogend.control.held import held_bytes
 MIB = 1 << 20
 POOLS = {
     "tiny": {"kv_cache_bytes": "4MiB"},
-    "real": {"kv_cache_bytes": "48MiB", "max_model_len": 2048, "max_batch": 16},
+    "real": {"kv_cache_bytes": "52MiB", "max_model_len": 2048, "max_batch": 16},
 }
 
 

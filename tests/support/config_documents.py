@@ -32,8 +32,16 @@ _OWNERS = {
     "models[].warmup": schema.WarmupConfig,
     "models[].probation": schema.ProbationConfig,
     "models[].reload": schema.ModelReloadConfig,
+    "models[].kv_block_pool": schema.PoolConfig,
+    "models[].watermarks": schema.WatermarkConfig,
+    "models[].eviction": schema.EvictionConfig,
+    "models[].eviction.sessions[]": schema.SessionClassConfig,
+    "models[].long_prompt": schema.LongPromptConfig,
 }
-_INSIDE = ("server.auth.", "server.tls.", "server.admin_tls.", "models[].probation.")  # drawn with their sections
+_INSIDE = (  # drawn with their sections
+    *("server.auth.", "server.tls.", "server.admin_tls."),
+    *("models[].probation.", "models[].watermarks.", "models[].long_prompt.", "models[].eviction.sessions[]."),
+)
 _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20)
 _PATHS = _TEXT.map(lambda text: f"/{text}")
 _NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,12}\Z")
@@ -54,6 +62,7 @@ _SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     **{f"server.{section}": st.fixed_dictionaries({"cert": _FILES, "key": _FILES}) for section in ("tls", "admin_tls")},
     **{f"server.{path}": _FILES for path in ("tls.cert", "tls.key", "admin_tls.cert", "admin_tls.key")},
     "server.auth.keys[].file": _FILES,
+    "server.auth.keys[].classes": st.lists(_NAMES, max_size=2),
     "devices[].id": _DEVICES,
     "devices[].cores": st.sampled_from(["0", "0-3", "1,3", "2-5,7"]),
     "devices[].memory": _SIZES,
@@ -66,6 +75,10 @@ _SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "models[].kv_cache_bytes": _SIZES,
     "models[].probation": st.just("off")
     | st.fixed_dictionaries({"s": st.floats(1, 9)}, optional={"min_requests": st.integers(1, 9)}),
+    "models[].watermarks": st.just("off")
+    | st.fixed_dictionaries({}, optional={"soft": st.floats(0.1, 1), "hard": st.floats(0.1, 1)}),
+    "models[].long_prompt": st.just("off") | st.fixed_dictionaries({}, optional={"threshold": st.integers(1, 9)}),
+    "models[].eviction.sessions[].class": _NAMES,
     "models[].warmup.prompt": st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")) | st.just("\n")),
 }
 
@@ -99,7 +112,8 @@ def _from_schema(fragment: dict[str, Any]) -> st.SearchStrategy[Any]:
     if fragment["type"] == "number":
         low = fragment.get("minimum", fragment.get("exclusiveMinimum"))
         floats = st.floats(low, fragment["maximum"], exclude_min="exclusiveMinimum" in fragment)
-        return floats | st.integers(int(low) + 1, int(fragment["maximum"]))
+        least, most = int(low) + 1, int(fragment["maximum"])
+        return floats | st.integers(least, most) if least <= most else floats
     raise AssertionError(f"no values known for {fragment}")
 
 

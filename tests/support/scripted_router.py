@@ -27,8 +27,9 @@ def deltas(*texts: str) -> list[TextEvent]:
     return [Delta(id=1, text=text, tokens=1) for text in texts]
 
 
-def finished(reason: str = "stop", *, prompt: int = 5, completion: int = 3) -> Finished:
-    return Finished(id=1, reason=reason, usage=Usage(prompt_tokens=prompt, completion_tokens=completion))
+def finished(reason: str = "stop", *, prompt: int = 5, completion: int = 3, cached: int = 0) -> Finished:
+    usage = Usage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
+    return Finished(id=1, reason=reason, usage=usage)
 
 
 def failed(code: str, message: str = "it went wrong", param: str | None = None) -> Finished:

@@ -76,6 +76,27 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
         ("`probation` keeps the generation before until the new one has proved itself; `strategy: replace` ends it "
          "before the new one is loaded."),
         "Take another strategy, or write `probation: off`."),
+    "HCF-1130": ("the watermarks contradict each other",
+        ("Above `soft` admission gets choosy, above `hard` it stops; with `soft` at or over `hard` the first could "
+         "never be."),
+        "Lower `soft`, raise `hard`, or write `watermarks: off`."),
+    "HCF-1131": ("a class that nothing heeds or nobody has",
+        ("`eviction.sessions` names a class twice, or has classes while `eviction.policy` heeds none; or an API key "
+         "may name a class that no model has, so that each of its requests would be refused."),
+        ("Write `policy: priority_lru`, keep one entry for each class, and name in `classes` of a key what models "
+         "have.")),
+    "HCF-1132": ("what may be pinned leaves requests no room",
+        ("Pinned blocks count as used. When all classes have taken their `pin_quota`, use would be at the hard "
+         "watermark with nothing running, and with anything running nothing more would be admitted."),
+        "Lower the quotas until their sum is well below `watermarks.hard` less `kv_block_pool.min_free_ratio`."),
+    "HCF-1133": ("the bounds of the KV pool contradict each other",
+        ("`kv_block_pool.min_tokens` and `max_tokens` bound a pool that must hold one request of `max_model_len` and "
+         "lie within what `kv_cache_ratio` or `kv_cache_bytes` allow."),
+        "Lower `min_tokens`, raise `max_tokens` or the share of memory, or lower `max_model_len`."),
+    "HCF-1134": ("a lane or a queue that cannot work",
+        ("`long_prompt.max_concurrent` over `max_batch` would let long prompts take every place; `max_queue_tokens` "
+         "below one prompt would refuse that prompt whenever it had to wait, however often it came."),
+        "Lower `max_concurrent`; raise `max_queue_tokens` to the longest prompt at least, or write 0 for no limit."),
     "HCF-1201": ("the device is not there",
         "The document names a device this machine does not have, or that its driver does not show.",
         "Take one of the devices the message names. `halogend check --target DEVICE` checks for another machine."),

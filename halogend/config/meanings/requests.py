@@ -23,8 +23,9 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
          "silence."),
         "Shorten the prompt or `max_tokens` by what the message says, or raise the limit it names."),
     "HAP-1006": ("the queue is full",
-        "`max_queue` requests wait already.",
-        "Try again after the seconds in Retry-After; raise `max_queue` or `max_batch`, or add capacity."),
+        "`max_queue` requests wait already, or `max_queue_tokens` tokens of prompts.",
+        ("Try again after the seconds in Retry-After; raise `max_queue`, `max_queue_tokens` or `max_batch`, or add "
+         "capacity.")),
     "HAP-1007": ("the request waited too long",
         "No room came free within `queue_timeout_ms`.",
         "Try again after the seconds in Retry-After; add capacity if it is common."),
@@ -66,5 +67,12 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
     "HAP-1019": ("a newer document of the same origin was handed in before",
         "`Halogen-Origin` names an object and its generation, and a higher generation of it came already.",
         "Nothing, where the newer one is meant: this one is old. Else raise the object's generation."),
+    "HAP-1020": ("the class is not known",
+        "`X-Halogen-Class` names a class that the model has not.",
+        ("Take one of the classes in the message, or leave the header out. Classes are `eviction.sessions` of the "
+         "model.")),
+    "HAP-1021": ("the class is not for this API key",
+        "`X-Halogen-Class` names a class of the model that the key may not name: it decides who goes first.",
+        "Leave the header out, or list the class in `classes` of the key under `server.auth.keys`."),
 }
 # fmt: on
