@@ -7,6 +7,12 @@ import subprocess
 import sys
 from typing import Any
 
+SCHEDULING = {
+    "mixed": "time to first token of short requests beside long ones, with lanes and without",
+    "gap": "the largest gap of running streams beside very long prompts",
+    "full": "minutes of load on a KV pool that is always full",
+    "steps": "what a step takes: the constants that the simulator reckons with",
+}
 SIMULATIONS = ("mixed", "fragmentation", "reuse", "flood", "knee")
 
 
@@ -45,6 +51,16 @@ def add(subparsers: Any) -> None:
     codecs.set_defaults(run=run_codecs)
     _add_load(kinds)
     _add_sim(kinds)
+    for name, text in SCHEDULING.items():
+        _add_scheduling(kinds, name, text)
+
+
+def _add_scheduling(kinds: Any, name: str, text: str) -> None:
+    description = f"Measures {text}, on the real engine. `halogend bench {name} MODEL --help` lists what can be set."
+    parser = kinds.add_parser(name, help=text, description=description)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="--json, ...")
+    parser.set_defaults(run=run_scheduling, what=name)
 
 
 def _add_sim(kinds: Any) -> None:
@@ -93,6 +109,11 @@ def run_codecs(args: argparse.Namespace) -> int:
 def run_load(args: argparse.Namespace) -> int:
     options = ("synthetic", "format", "dir", "precision", "threads", "cache", "runs")
     return _run("halogend.engine.bench.load", args, options, *([args.path] if args.path else []))
+
+
+def run_scheduling(args: argparse.Namespace) -> int:
+    command = [sys.executable, "-m", f"halogend.engine.bench.{args.what}", args.model, *args.options]
+    return subprocess.run(command, check=False).returncode
 
 
 def run_sim(args: argparse.Namespace) -> int:

@@ -43,6 +43,7 @@ from halogend.wire.messages import (
 
 _NOTHING = Events((), ())
 _STOP_PATIENCE_S = 1.0
+_WORTH = 8  # memory goes back at rest when it is at least this part of what the pool takes
 
 log = structlog.get_logger(__name__)
 
@@ -223,7 +224,7 @@ class EngineLoop:
             case Chore.COMPACT:
                 self._give_back(self._pool.referenced_count + self._pool.cached_count)
             case Chore.FLOOR:
-                self._give_back(self._scheduler.stats.blocks_used)
+                self._give_back(self._pool.referenced_count)
 
     def _give_back(self, keep: int) -> None:
         """The pool's memory behind `keep` blocks and its floor; its limit stays what it is."""
@@ -232,7 +233,8 @@ class EngineLoop:
         blocks = max(1 + keep, 1 + self._loaded.layout.tables, least)
         limit = pool_blocks(self._live.current, self._loaded)
         before = self._loaded.runner.touched_bytes
-        if not policy.autoscale or blocks >= limit or before <= blocks * block_bytes:
+        # For little, nothing is moved: a request that comes meanwhile would wait.
+        if not policy.autoscale or blocks >= limit or before - blocks * block_bytes < before // _WORTH:
             return
         self._resize(blocks)
         self._resize(limit)

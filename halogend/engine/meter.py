@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from halogend.sched.fragmentation import measure
 from halogend.sched.request import Events
 from halogend.sched.scheduler import Scheduler
 from halogend.sched.step import StepPlan
@@ -62,7 +63,7 @@ class StepMeter:
 
     def snapshot(self, scheduler: Scheduler, pool_touched_bytes: int, now: float) -> EngineStats:
         """Takes the recent steps and queue waits with it."""
-        stats = scheduler.stats
+        stats, fragmentation = scheduler.stats, measure(scheduler.running)
         recent, self._recent = tuple(self._recent), []
         largest_gap_s, self._largest_gap_s = self._largest_gap_s, 0.0
         self._changed, self._last = False, now
@@ -80,5 +81,9 @@ class StepMeter:
             queue_s=scheduler.take_queue_waits(),
             step_s=recent,
             pool_touched_bytes=pool_touched_bytes,
+            running_long=stats.running_long,
+            waiting_long=stats.waiting_long,
+            internal_fragmentation=fragmentation.internal,
+            external_fragmentation=fragmentation.external,
             largest_gap_s=largest_gap_s,
         )

@@ -1,0 +1,217 @@
+"""`halogend bench full`: a pool that is full all the time, under real load, for as long as is asked for.
+
+More requests than the pool holds, with beginnings that many share; some are given up early, and every half
+minute the limits change live: watermarks off and on, a pool a quarter smaller and back. The engine audits its
+scheduler every few steps, at rest and at its end: an audit that fails ends it with another status than 0. Prints
+how full the pool was, what gave way, and whether every request had exactly one end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from halogend.checkpoint.errors import CheckpointError
+from halogend.engine.bench.driven import GREEDY, PATIENCE_S, DrivenEngine, EngineLostError, Prompts, kv_bytes, make_spec
+from halogend.wire.messages import EngineLimits, EngineStats, Generate, StepOutput
+from halogend.wire.policy import Caller, EnginePolicy
+
+_SECONDS = 600.0
+_CLIENTS = 96
+_POOL_TOKENS = 8192
+_LONGEST_TOKENS = 1024
+_CHANGE_EVERY_S = 30.0
+_GIVE_UP_SHARE = 0.05
+_AUDIT_STEPS = 16
+_SHARED_BEGINNINGS = 6
+_TICK_S = 0.5
+_FULL = 0.98  # of the pool's blocks held or cached: a last few are on their way from one to the other
+
+
+@dataclass(slots=True)
+class Load:
+    """Closed-loop clients of one engine. `open` maps a request to how many of its tokens came and after how many
+    its client goes away (None: it stays)."""
+
+    engine: DrivenEngine
+    rng: random.Random
+    prompts: Prompts
+    beginnings: list[tuple[int, ...]]
+    open: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    sent: int = 0
+    ended: int = 0
+    given_up: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+    tokens: int = 0
+
+    def send(self) -> None:
+        ids = self.rng.choice(self.beginnings) if self.rng.random() < 0.5 else ()
+        own = self.prompts.make(self.rng.randrange(1 << 30), self.rng.randint(1, 500))
+        most = self.rng.randint(1, _LONGEST_TOKENS - len(ids) - len(own))
+        leaves = self.rng.randrange(most) if self.rng.random() < _GIVE_UP_SHARE else None
+        caller = Caller(key=f"team-{self.sent % 3}", session=f"talk-{self.sent % 20}")
+        self.engine.submit(
+            Generate(id=self.sent, prompt_ids=ids + own, max_tokens=most, sampling=GREEDY, stop_ids=(), caller=caller)
+        )
+        self.open[self.sent] = (0, leaves)
+        self.sent += 1
+
+    def take(self, frame: StepOutput) -> int:
+        """How many clients are free for another request. Raises EngineLostError for an end of nobody."""
+        free = 0
+        for sampled in frame.sampled:
+            self.tokens += 1
+            if sampled.id not in self.open:
+                continue  # it was given up while this was on its way
+            count, leaves = self.open[sampled.id]
+            self.open[sampled.id] = (count + 1, leaves)
+            if leaves is not None and count + 1 > leaves:
+                self.engine.abort(sampled.id)
+                del self.open[sampled.id]
+                self.given_up += 1
+                free += 1
+        for end in frame.ended:
+            if end.id not in self.open:
+                if end.id >= self.sent:
+                    raise EngineLostError(f"request {end.id} ended and was never sent")
+                continue
+            del self.open[end.id]
+            self.ended += 1
+            free += 1
+            if end.failure is not None:
+                self.failures[end.failure.code] = self.failures.get(end.failure.code, 0) + 1
+        return free
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(arguments)
+    try:
+        report = _run(args)
+    except (CheckpointError, EngineLostError, OSError) as error:
+        sys.stderr.write(f"halogend bench full: {error}\n")
+        return 1
+    sys.stdout.write((json.dumps(report) if args.json else _table(report)) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="halogend bench full", description=__doc__)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of load (default 600)")
+    parser.add_argument("--clients", type=int, default=_CLIENTS, help="that always wait for an answer (default 96)")
+    parser.add_argument("--pool-tokens", type=int, default=_POOL_TOKENS, help="that the pool holds (default 8192)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the engine")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> dict[str, Any]:
+    limits = EngineLimits(
+        max_model_len=_LONGEST_TOKENS,
+        max_batch=64,
+        max_queue=args.clients,
+        queue_timeout_s=0,
+        request_timeout_s=0,
+        prefill_chunk_tokens=0,
+        pool_bytes=kv_bytes(args.model, args.pool_tokens),
+    )
+    spec = msgspec.structs.replace(make_spec(args.model, limits, args.threads), audit_steps=_AUDIT_STEPS)
+    rng = random.Random(args.seed)  # noqa: S311 (a load, not a secret)
+    prompts = Prompts(args.model)
+    beginnings = [prompts.make(-1 - number, rng.randint(40, 300)) for number in range(_SHARED_BEGINNINGS)]
+    with DrivenEngine(spec) as engine:
+        load = Load(engine, rng, prompts, beginnings)
+        seen = _drive(load, limits, args)
+        _drain(load)
+        last = engine.stats
+        status = engine.stop()
+    if last is None:
+        raise EngineLostError("the engine said nothing about itself")
+    return _report(load, seen, last, status)
+
+
+def _drive(load: Load, limits: EngineLimits, args: argparse.Namespace) -> list[EngineStats]:
+    """The engine's snapshots, one a second, from the first full pool on."""
+    started = time.monotonic()
+    changes = 0
+    seen: list[EngineStats] = []
+    for _ in range(args.clients):
+        load.send()
+    while (elapsed := time.monotonic() - started) < args.seconds:
+        for _, frame in load.engine.turn(_TICK_S):
+            for _ in range(load.take(frame)):
+                load.send()
+        if (stats := load.engine.stats) is not None and (not seen or stats is not seen[-1]):
+            seen.append(stats)
+        if elapsed > (changes + 1) * _CHANGE_EVERY_S:
+            changes += 1
+            load.engine.change(_changed(limits, changes))
+    return seen
+
+
+def _changed(limits: EngineLimits, number: int) -> EngineLimits:
+    """Watermarks are off every other time; the pool is smaller in the last of every four."""
+    pool_bytes = limits.pool_bytes * 3 // 4 if number % 4 == 3 else limits.pool_bytes
+    policy = EnginePolicy(soft=0, hard=0) if number % 2 else EnginePolicy()
+    return msgspec.structs.replace(limits, pool_bytes=pool_bytes, policy=policy)
+
+
+def _drain(load: Load) -> None:
+    """Until every request has ended and the engine has said so. Raises EngineLostError if one never does."""
+    moved = time.monotonic()
+    while load.open or load.engine.stats is None or load.engine.stats.running + load.engine.stats.waiting:
+        for now, frame in load.engine.turn(_TICK_S):
+            moved = now
+            load.take(frame)
+        if time.monotonic() > moved + PATIENCE_S:
+            raise EngineLostError(f"{len(load.open)} requests never ended")
+
+
+def _report(load: Load, seen: Sequence[EngineStats], last: EngineStats, status: int) -> dict[str, Any]:
+    shares = [(stats.blocks_used + stats.blocks_cached) / stats.blocks_total for stats in seen]
+    full_from = next((place for place, share in enumerate(shares) if share >= _FULL), len(shares))
+    full = shares[full_from:]
+    return {
+        "requests": load.sent,
+        "ended": load.ended,
+        "given_up": load.given_up,
+        "open": len(load.open),
+        "failures": load.failures,
+        "tokens": load.tokens,
+        "snapshots": len(full),
+        "full_share": statistics.mean(share >= _FULL for share in full) if full else 0.0,
+        "occupancy_mean": statistics.mean(full) if full else 0.0,
+        "used_mean": statistics.mean(stats.blocks_used / stats.blocks_total for stats in seen),
+        "used_max": max(stats.blocks_used / stats.blocks_total for stats in seen),
+        "preemptions": last.preemptions,
+        "evictions": last.evictions,
+        "prefix_hit_tokens": last.prefix_hit_tokens,
+        "blocks_used_at_end": last.blocks_used,
+        "status": status,
+        "met": status == 0 and not load.open and not load.failures and last.blocks_used == 0,
+    }
+
+
+def _table(report: dict[str, Any]) -> str:
+    lines = [f"{name:20} {_shown(value)}" for name, value in report.items() if name != "met"]
+    bar = "no crash, audits clean, every request ended, nothing held at the end"
+    return "\n".join([*lines, f"bar: {bar}: {'met' if report['met'] else 'missed'}"])
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

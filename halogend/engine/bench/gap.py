@@ -1,0 +1,202 @@
+"""`halogend bench gap`: how long running streams wait for their next token beside very long prompts.
+
+Chat streams run without a pause, as many as are asked for; beside them one very long prompt after the other is
+computed. Before: chunks as large as a step's budget. After: chunks sized so that steps stay under max_gap_ms.
+The streams' gaps are measured while a long prompt is being computed, at the engine's own channel. The bar is
+max_gap_ms plus one step of the streams alone (the median, measured before the first long prompt comes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from halogend.checkpoint.errors import CheckpointError
+from halogend.engine.bench.driven import GREEDY, DrivenEngine, EngineLostError, Prompts, kv_bytes, make_spec
+from halogend.engine.bench.quantiles import quantile
+from halogend.wire.messages import EngineLimits, Generate, StepOutput
+from halogend.wire.policy import EnginePolicy
+
+_STREAM_PROMPT_TOKENS = 64
+_STREAM_ANSWER_TOKENS = 256
+_LONG_ANSWER_TOKENS = 4
+_ALONE_TOKENS = 32  # of every stream, before the first long prompt comes
+_FIRST_LONG_ID = 1 << 20
+_TICK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Seconds. `alone` is a step of the streams by themselves, `largest`, `p99` and `median` are of their gaps
+    beside a long prompt, of which each took `prompt` to its first token; `count` is how many gaps there were."""
+
+    alone: float
+    median: float
+    p99: float
+    largest: float
+    prompt: float
+    count: int
+
+
+class Streams:
+    """`count` streams, each followed by another when it ends, and long prompts beside them."""
+
+    def __init__(self, engine: DrivenEngine, prompts: Prompts, count: int) -> None:
+        self.alone: list[float] = []
+        self.beside: list[float] = []
+        self.tokens = 0
+        self.long_since: float | None = None
+        self.long_took: list[float] = []
+        self._engine = engine
+        self._prompts = prompts
+        self.count = count
+        self._next_id = 0
+        self._last: dict[int, float] = {}
+
+    def begin(self) -> None:
+        for _ in range(self.count):
+            self._another()
+
+    def send_long(self, number: int, tokens: int) -> None:
+        self.long_since = time.monotonic()
+        request_id = _FIRST_LONG_ID + number
+        ids = self._prompts.make(request_id, tokens)
+        self._engine.submit(_generate(request_id, ids, _LONG_ANSWER_TOKENS))
+
+    def turn(self) -> None:
+        """What came, and what follows from it. Raises EngineLostError for an end that is a failure."""
+        for now, frame in self._engine.turn(_TICK_S):
+            self._take(now, frame)
+
+    def _take(self, now: float, frame: StepOutput) -> None:
+        for sampled in frame.sampled:
+            if sampled.id >= _FIRST_LONG_ID:
+                if self.long_since is not None:
+                    self.long_took.append(now - self.long_since)
+                    self.long_since = None
+                continue
+            if (before := self._last.get(sampled.id)) is not None:
+                (self.alone if self.long_since is None else self.beside).append(now - before)
+            self._last[sampled.id] = now
+            self.tokens += 1
+        for end in frame.ended:
+            if end.failure is not None:
+                raise EngineLostError(f"request {end.id} failed: {end.failure.message}")
+            if end.id < _FIRST_LONG_ID:
+                del self._last[end.id]
+                self._another()
+
+    def _another(self) -> None:
+        ids = self._prompts.make(self._next_id, _STREAM_PROMPT_TOKENS)
+        self._engine.submit(_generate(self._next_id, ids, _STREAM_ANSWER_TOKENS))
+        self._next_id += 1
+
+
+def _generate(request_id: int, ids: tuple[int, ...], max_tokens: int) -> Generate:
+    return Generate(id=request_id, prompt_ids=ids, max_tokens=max_tokens, sampling=GREEDY, stop_ids=())
+
+
+def measure(load: Streams, tokens: int, prompts: int) -> Gaps:
+    """Of a load that has not begun. Raises EngineLostError."""
+    load.begin()
+    _until(load, lambda: load.tokens >= load.count * _ALONE_TOKENS)
+    alone = statistics.median(load.alone)
+    for number in range(prompts):
+        load.send_long(number, tokens)
+        _until(load, lambda: load.long_since is None)
+    return Gaps(
+        alone=alone,
+        median=statistics.median(load.beside),
+        p99=quantile(load.beside, 0.99),
+        largest=max(load.beside),
+        prompt=statistics.mean(load.long_took),
+        count=len(load.beside),
+    )
+
+
+def _until(load: Streams, done: Callable[[], bool]) -> None:
+    while not done():
+        load.turn()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(arguments)
+    try:
+        report = _run(args)
+    except (CheckpointError, EngineLostError, OSError) as error:
+        sys.stderr.write(f"halogend bench gap: {error}\n")
+        return 1
+    sys.stdout.write((json.dumps(report) if args.json else _table(report)) + "\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="halogend bench gap", description=__doc__)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--tokens", type=int, default=30_000, help="of each long prompt (default 30000)")
+    parser.add_argument("--prompts", type=int, default=1, help="long ones, one after the other (default 1)")
+    parser.add_argument("--streams", type=int, default=16, help="that run beside them (default 16)")
+    parser.add_argument("--max-gap-ms", type=int, default=250, help="as in the document (default 250)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the engine")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    return parser
+
+
+def _run(args: argparse.Namespace) -> dict[str, Any]:
+    arms = {}
+    prompts = Prompts(args.model)
+    for name, max_gap_s in (("before", 0.0), ("after", args.max_gap_ms / 1000)):
+        limits = _limits(args, max_gap_s)
+        with DrivenEngine(make_spec(args.model, limits, args.threads)) as engine:
+            load = Streams(engine, prompts, args.streams)
+            arms[name] = measure(load, args.tokens, args.prompts)
+    after = arms["after"]
+    allowed = args.max_gap_ms / 1000 + after.alone
+    return {
+        "model": args.model,
+        "tokens": args.tokens,
+        "streams": args.streams,
+        "max_gap_s": args.max_gap_ms / 1000,
+        "arms": {name: asdict(gaps) for name, gaps in arms.items()},
+        "allowed_s": allowed,
+        "met": after.largest <= allowed,
+    }
+
+
+def _limits(args: argparse.Namespace, max_gap_s: float) -> EngineLimits:
+    longest = args.tokens + _LONG_ANSWER_TOKENS
+    everything = longest + args.streams * (_STREAM_PROMPT_TOKENS + _STREAM_ANSWER_TOKENS)
+    return EngineLimits(
+        max_model_len=longest,
+        max_batch=args.streams + 1,
+        max_queue=2 * args.streams,
+        queue_timeout_s=0,
+        request_timeout_s=0,
+        prefill_chunk_tokens=0,
+        pool_bytes=kv_bytes(args.model, 2 * everything),
+        policy=EnginePolicy(max_gap_s=max_gap_s),
+    )
+
+
+def _table(report: dict[str, Any]) -> str:
+    heads = ("alone", "median", "p99", "largest", "prompt")
+    lines = [
+        f"{report['model']}: {report['streams']} streams beside prompts of {report['tokens']} tokens; seconds",
+        f"{'':8}" + "".join(f"{head:>10}" for head in heads) + f"{'gaps':>10}",
+    ]
+    for name, gaps in report["arms"].items():
+        lines.append(f"{name:8}" + "".join(f"{gaps[head]:10.3f}" for head in heads) + f"{gaps['count']:10}")
+    met = "met" if report["met"] else "missed"
+    largest = report["arms"]["after"]["largest"]
+    return "\n".join([*lines, f"bar: largest gap {largest:.3f} s <= {report['allowed_s']:.3f} s: {met}"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
