@@ -8,22 +8,26 @@ from halogend.sched.request import Caller
 from halogend.wire import policy as wire
 from halogend.wire.messages import EngineLimits, Failure
 
-# What one step computes when the chunk size is left to us: long enough for full matrix products,
-# short enough that running streams hardly notice on a CPU.
+# What one step computes of a request when the chunk size is left to us: long enough for full matrix
+# products, short enough that running streams hardly notice on a CPU.
 AUTO_STEP_TOKENS = 256
+# What one step computes in all where its time is bounded besides (max_gap_ms): prompts of several requests
+# beside a full batch, so that no first token waits for want of rows.
+PACED_STEP_TOKENS = 512
 LIVE_UPDATE_REFUSED = "HRT-1015"
 
 
 def sched_limits(limits: EngineLimits) -> SchedLimits:
     """Raises ValueError for values that would let nothing run."""
     policy = limits.policy
+    chunk = limits.prefill_chunk_tokens or AUTO_STEP_TOKENS
     return SchedLimits(
         max_batch=limits.max_batch,
         max_queue=limits.max_queue,
         queue_timeout_s=limits.queue_timeout_s,
         request_timeout_s=limits.request_timeout_s,
-        prefill_chunk_tokens=limits.prefill_chunk_tokens,
-        step_tokens=max(AUTO_STEP_TOKENS, limits.prefill_chunk_tokens),
+        prefill_chunk_tokens=chunk,
+        step_tokens=max(PACED_STEP_TOKENS if policy.max_gap_s else AUTO_STEP_TOKENS, chunk),
         max_queue_tokens=policy.max_queue_tokens,
         prefill_timeout_s=policy.prefill_timeout_s,
         max_gap_s=policy.max_gap_s,

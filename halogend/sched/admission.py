@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
 from halogend.sched.layout import KvLayout
@@ -57,13 +58,13 @@ class LearntShare:
         return self.positions(sequence) - sequence.computed
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Growth:
-    """What a request will hold: `blocks` soon, `rate` more a step, until it ends in `steps`."""
+class Growth(NamedTuple):
+    """What a request will hold: `blocks` soon, `rate` more a step, until it ends in `steps`. Who ends first
+    comes first."""
 
     steps: int
-    blocks: int = field(compare=False)
-    rate: float = field(compare=False)
+    blocks: int
+    rate: float
 
 
 class Forecast:
@@ -80,10 +81,10 @@ class Forecast:
         growths = self._growths.copy()
         insort(growths, growth)
         blocks, rate, peak = 0.0, 0.0, 0.0
-        for other in reversed(growths):
-            blocks += other.blocks
-            rate += other.rate
-            peak = max(peak, blocks + rate * other.steps)
+        for steps, soon, more in reversed(growths):
+            blocks += soon
+            rate += more
+            peak = max(peak, blocks + rate * steps)
         return peak
 
 
@@ -102,6 +103,7 @@ class Admission:
 
     def __init__(self, limits: SchedLimits, pool: BlockPool, layout: KvLayout, tables: BlockTables) -> None:
         self._limits = limits
+        self._chunk = limits.request_step_tokens
         self._pool = pool
         self._layout = layout
         self._tables = tables
@@ -110,7 +112,7 @@ class Admission:
         self.share = LearntShare()
 
     def update(self, limits: SchedLimits) -> None:
-        self._limits = limits
+        self._limits, self._chunk = limits, limits.request_step_tokens
 
     def in_order(self, line: list[Sequence]) -> list[Sequence]:
         """Who is to be asked first: above the soft watermark those that need least, who ran before first."""
@@ -144,7 +146,7 @@ class Admission:
 
     def blocks_at_most(self, positions: int) -> int:
         """The most blocks that a request of so many positions can hold."""
-        return self._layout.blocks_for_request(positions, self._limits.request_step_tokens)
+        return self._layout.blocks_for_request(positions, self._chunk)
 
     def _under_watermarks(self, sequence: Sequence, wanted: int, used: int) -> Verdict:
         if (marks := self._limits.watermarks) is None:
@@ -164,12 +166,9 @@ class Admission:
     def growth(self, sequence: Sequence) -> Growth:
         """What it will hold, as far as can be told."""
         known, final = sequence.known, self.share.positions(sequence)
-        steps = max(1, final - known)
-        blocks = sequence.held
+        steps, blocks = max(1, final - known), sequence.held
+        chunk = min(max(sequence.ahead, 1), self._chunk)
         if sequence.computed < known - 1 or not blocks:
-            blocks = max(blocks, self._layout.blocks_for_request(known, self._step_tokens(sequence)))
-        last = max(blocks, self._layout.blocks_for_request(final, self._step_tokens(sequence)))
-        return Growth(steps, blocks, (last - blocks) / steps)
-
-    def _step_tokens(self, sequence: Sequence) -> int:
-        return min(max(sequence.ahead, 1), self._limits.request_step_tokens)
+            blocks = max(blocks, self._layout.blocks_for_request(known, chunk))
+        last = self._layout.blocks_for_request(final, chunk)
+        return Growth(steps, blocks, max(0, last - blocks) / steps)

@@ -54,11 +54,11 @@ class Places:
 
     def leave(self, sequence: Sequence) -> None:
         """For good, wherever it is."""
+        sequence.ended = True
         if sequence.slot >= 0:
             self._release(sequence)
         else:
             self.queue.remove(sequence)
-        sequence.ended = True
 
     def sort_lanes(self) -> None:
         """The lanes have other rules from now on."""

@@ -14,11 +14,14 @@ FULL = KvLayout((None,))
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What every policy has alike: `blocks` of KV memory that can be held, `max_batch` places."""
+    """What every policy has alike: `blocks` of KV memory that can be held, `max_batch` places. A step
+    computes at most `step_tokens`, as many of one request, and up to `paced_tokens` where its time is
+    bounded besides: the engine does the same."""
 
     blocks: int
     max_batch: int
     step_tokens: int = 256
+    paced_tokens: int = 512
 
     def scheduler(self, limits: SchedLimits) -> Scheduler:
         return Scheduler(limits, self.pool(), FULL)
@@ -30,6 +33,7 @@ class Machine:
         """First come, first served: no lanes, no pacing, no watermarks; a fixed budget of tokens a step."""
         return replace(
             self.lanes(max_queue, long=None),
+            step_tokens=self.step_tokens,
             prefill_timeout_s=0.0,
             max_gap_s=0.0,
             watermarks=None,
@@ -43,7 +47,7 @@ class Machine:
             max_queue=max_queue,
             queue_timeout_s=0.0,
             request_timeout_s=0.0,
-            prefill_chunk_tokens=0,
-            step_tokens=self.step_tokens,
+            prefill_chunk_tokens=self.step_tokens,
+            step_tokens=max(self.step_tokens, self.paced_tokens),
             long=long,
         )
