@@ -23,7 +23,7 @@ from halogend.sched.places import Places
 from halogend.sched.planner import Planner
 from halogend.sched.request import End, Events, Refusal, Request, Resized, Sequence
 from halogend.sched.spans import Spans, SpanStep
-from halogend.sched.stats import SchedStats
+from halogend.sched.stats import ReuseStats, SchedStats
 from halogend.sched.step import StepItem, StepPlan, StepResult
 from halogend.sched.tables import BlockTables
 
@@ -106,7 +106,8 @@ class Scheduler:
             raise InvariantError("the pool cannot be resized while a step is in flight")
         misfits = [s for s in self._sequences.values() if self._blocks_at_most(s.request) > limit - 1]
         ended = self._fail(misfits, "kv_too_small")
-        while self._tables.used > limit - 1 and len(self._running):
+        self._tables.yield_pins(limit - 1)
+        while self._tables.used > limit - 1:
             self._places.give_way(self._running.victim)
         moves = self._tables.resize(limit)
         return Resized(moves, tuple(ended))
@@ -136,8 +137,8 @@ class Scheduler:
             request_id = sequence.request.id
             if sequence.ended:
                 continue
-            if item.blocks is sequence.blocks and request_id not in failed:  # else it gave way, and begins again
-                self._tables.written(sequence, item.start + item.count, self._places.now)
+            if item.blocks is sequence.blocks:  # else it gave way, and begins again
+                self._settle(sequence, item, request_id in failed)
             if request_id in failed:
                 ended += self._fail([sequence], failed[request_id])
             elif item.samples:
@@ -179,6 +180,10 @@ class Scheduler:
             running_long=sum(s.long and s.ahead > 1 for s in self._running),
             waiting_long=self._queue.long_count,
         )
+
+    @property
+    def reuse(self) -> ReuseStats:
+        return self._tables.reuse
 
     @property
     def running(self) -> Iterable[Sequence]:
@@ -240,6 +245,13 @@ class Scheduler:
             sequence.prompt_counted += fresh
             self._prompt_tokens += fresh
         return item
+
+    def _settle(self, sequence: Sequence, item: StepItem, failed: bool) -> None:
+        """What its share of a step left in memory is for others too, or for nobody."""
+        if failed:
+            self._tables.distrust(sequence)
+        else:
+            self._tables.written(sequence, item.start + item.count, self._places.now)
 
     def _learn(self, rows: tuple[tuple[Sequence, StepItem], ...], seconds: float) -> None:
         """What the step took teaches how large the next may be, and which prompts are slow."""

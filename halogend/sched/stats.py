@@ -19,3 +19,17 @@ class SchedStats:
     generated_tokens: int
     running_long: int = 0
     waiting_long: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseStats:
+    """A snapshot. Requests asked for `query_tokens` when they began and found `hit_tokens` of them; both only grow,
+    as does `evictions`, in blocks by reason: window, superseded, age, shrink. `blocks_cached` can be evicted;
+    `blocks_pinned` are held for a class and by nobody else."""
+
+    query_tokens: int
+    hit_tokens: int
+    evictions: dict[str, int]
+    blocks_cached: int
+    blocks_pinned: int
+    sessions: int

@@ -1,14 +1,37 @@
-"""Which blocks each running sequence holds: taken as it grows, given back behind its windows."""
+"""Which blocks each running sequence holds: found or taken as it grows, given back behind its windows."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
+from halogend.sched.chain import Chain
 from halogend.sched.errors import InvariantError
+from halogend.sched.eviction import Evictor
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import EvictionPolicy
+from halogend.sched.prefix import Node, PrefixIndex, Session
 from halogend.sched.request import Sequence
+from halogend.sched.sessions import Pins, first_seen, go_on, reach
+from halogend.sched.stats import ReuseStats
+
+
+@dataclass(slots=True)
+class Holding:
+    """What is known of an open sequence: `path` are the nodes of its first blocks, `own` those of them that
+    it wrote."""
+
+    chain: Chain
+    root: Node
+    turn: int
+    path: list[Node]
+    own: list[Node]
+
+    @property
+    def tip(self) -> Node:
+        return self.path[-1] if self.path else self.root
 
 
 class BlockTables:
@@ -21,12 +44,27 @@ class BlockTables:
     sequence follow each other without a gap and a sequence that gave way begins again with new
     tables. So the entry may become 0 while a step in flight reads the list, and whoever is handed
     the block may write it whenever its step runs.
+
+    A logical block that is full goes into the index when the step that filled it was applied, and
+    nobody writes it from then on: a sequence that begins shares it. One whose tokens are all there
+    computes its last position once more, into a copy of its last block, which the index' own takes the
+    place of when it is full again, as it does of any block that two have computed at once. Such an
+    entry too may change while a step in flight reads the list: what it reads is the same.
     """
 
     def __init__(self, pool: BlockPool, layout: KvLayout) -> None:
         self._pool = pool
         self._layout = layout
-        self._open: set[Sequence] = set()
+        self._index = PrefixIndex(pool)
+        self._evictor = Evictor(pool, self._index, layout)
+        self._pins = Pins(pool, layout, self._evictor)
+        self._open: dict[Sequence, Holding] = {}
+        self._copies: list[tuple[int, int]] = []
+        self._sources: list[list[Node]] = []
+        self._query_tokens = 0
+        self._hit_tokens = 0
+
+    # --- what there is ----------------------------------------------------------------------------
 
     @property
     def available(self) -> int:
@@ -38,83 +76,257 @@ class BlockTables:
         """Blocks that cannot be had: those of running sequences and those that are pinned."""
         return self._pool.referenced_count
 
+    @property
+    def reuse(self) -> ReuseStats:
+        return ReuseStats(
+            query_tokens=self._query_tokens,
+            hit_tokens=self._hit_tokens,
+            evictions=dict(self._evictor.evicted),
+            blocks_cached=self._pool.cached_count,
+            blocks_pinned=self._pins.blocks,
+            sessions=len(self._index.tips),
+        )
+
+    def room(self, sequence: Sequence) -> int:
+        """How many positions it may compute with the blocks it has and those that are available. Pins give way
+        to the only one that runs."""
+        while (room := self._room(sequence)) <= 0 and len(self._open) == 1:
+            if not self._pins.yield_oldest():
+                break
+        return room
+
+    def _room(self, sequence: Sequence) -> int:
+        logical = len(sequence.blocks[0]) + self.available // self._layout.tables
+        return logical * BLOCK_TOKENS - sequence.computed
+
+    # --- a sequence's life ------------------------------------------------------------------------
+
     def open(self, sequence: Sequence, now: float) -> int:
         """New tables: the old may still be read by a step in flight. How many positions are there already and
         need not be computed: always fewer than there are tokens."""
-        sequence.blocks = [[] for _ in self._layout.windows]
-        self._open.add(sequence)
-        return 0
-
-    def room(self, sequence: Sequence) -> int:
-        """How many positions it may compute with the blocks it has and those that are free."""
-        logical = len(sequence.blocks[0]) + self.available // self._layout.tables
-        return logical * BLOCK_TOKENS - sequence.computed
+        caller = sequence.request.caller
+        chain = Chain(caller.scope, sequence.tokens)
+        holding = Holding(chain, self._index.root(chain), self._index.turn, [], [])
+        tokens = len(sequence.tokens)
+        start = 0
+        path: list[Node] = []
+        for blocks in (tokens // BLOCK_TOKENS, (tokens - 1) // BLOCK_TOKENS):
+            path = self._usable(self._index.match(chain, blocks), tokens)
+            start = min(len(path) * BLOCK_TOKENS, tokens - 1)
+            if self._share(sequence, path, start):
+                break
+        holding.path = path[: start // BLOCK_TOKENS]
+        self._evictor.use(holding.path, caller.klass, _session(sequence))
+        self._open[sequence] = holding
+        if not sequence.admitted:
+            self._begin(sequence, holding, path)
+            self._query_tokens += tokens
+            self._hit_tokens += start
+        return start
 
     def extend(self, sequence: Sequence, end: int, now: float) -> None:
         """Blocks for every position before `end`. Raises InvariantError when there is no room."""
         missing = blocks_for(end) - len(sequence.blocks[0])
         if missing <= 0:
             return
-        if missing * self._layout.tables > self._pool.free_count:
-            raise InvariantError(f"request {sequence.request.id} is to grow by more blocks than are free")
+        self._evictor.make_free(missing * self._layout.tables, _session(sequence))
         for table in sequence.blocks:
-            table.extend(self._pool.take(missing, after=table[-1] if table else 0))
+            table.extend(self._pool.take(missing, table[-1] if table else 0))
         sequence.held += missing * self._layout.tables
 
     def written(self, sequence: Sequence, end: int, now: float) -> None:
         """The step that ended before position `end` was applied, and went well."""
+        holding = self._open[sequence]
+        while len(holding.path) < end // BLOCK_TOKENS:
+            self._record(sequence, holding)
         for number, window in self._layout.sliding:
             table = sequence.blocks[number]
-            index = (end - window + 1) // BLOCK_TOKENS  # the first block that is still seen
-            while index > 0 and table[index - 1]:
-                index -= 1
-                self._pool.release((table[index],))
-                table[index] = 0
+            place = first_seen(window, end)
+            while place > 0 and table[place - 1]:
+                place -= 1
+                self._pool.release((table[place],))
+                self._evictor.passed(holding.path[place])
+                table[place] = 0
                 sequence.held -= 1
 
-    def take_copies(self) -> tuple[tuple[int, int], ...]:
-        """Blocks that the next step copies, old to new and in this order, before anything else."""
-        return ()
-
-    def tick(self, now: float) -> None:
-        """Time passes: what was kept for so long goes."""
-
-    def set_policy(self, policy: EvictionPolicy) -> None:
-        """From now on."""
-
-    def resize(self, limit: int) -> dict[int, int]:
-        """Moves the pool's limit; old place to new of the blocks that moved, which are to be copied. Not while
-        a step in flight reads the lists. Raises InvariantError when more is used than there will be room for."""
-        moves = self._pool.resize(limit)
-        for table in (table for sequence in self._open if moves for table in sequence.blocks):
-            table[:] = [moves.get(block, block) for block in table]
-        return moves
+    def distrust(self, sequence: Sequence) -> None:
+        """It went wrong: what it wrote is not for others, unless they have gone on from there already."""
+        holding = self._open[sequence]
+        while holding.own and holding.own[-1] is holding.tip and holding.tip.users == 1 and not holding.tip.children:
+            holding.path.pop()
+            self._evictor.discard(holding.own.pop())
 
     def release(self, sequence: Sequence, now: float) -> None:
         """Everything goes back. The lists stay as they are: a step in flight reads them."""
+        holding = self._open.pop(sequence)
+        caller, session = sequence.request.caller, _session(sequence)
+        if holding.path and session is not None:
+            reach(self._index, session, holding.path[-1])
+        if sequence.ended:  # not one that gives way for want of blocks
+            self._pins.pin(caller.klass, session or sequence.request.id, holding.path, now)
         for table in sequence.blocks:
             self._pool.release(block for block in table if block)
+        self._evictor.leave(holding.path)
         sequence.blocks = []
         sequence.held = 0
-        self._open.remove(sequence)
+
+    # --- a step's and the pool's ------------------------------------------------------------------
+
+    def take_copies(self) -> tuple[tuple[int, int], ...]:
+        """Blocks that the next step copies, old to new and in this order, before anything else. From then on
+        the old ones may be evicted: whoever gets one writes it in that step or later."""
+        copies = tuple(self._copies)
+        self._copies.clear()
+        self._pool.release(old for old, _ in copies)
+        for path in self._sources:
+            self._evictor.leave(path)
+        self._sources.clear()
+        return copies
+
+    def tick(self, now: float) -> None:
+        """Time passes: what was pinned for so long is pinned no more."""
+        self._pins.expire(now)
+
+    def set_policy(self, policy: EvictionPolicy) -> None:
+        """From now on."""
+        heeded = policy.classes if policy.policy == "priority_lru" else ()
+        self._evictor.set_priorities({each.name: each.priority for each in heeded})
+        self._pins.set_classes(heeded)
+
+    def yield_pins(self, blocks: int) -> None:
+        """Gives up pins, the oldest first, while more than so many blocks are used."""
+        while self.used > blocks and self._pins.yield_oldest():
+            pass
+
+    def resize(self, limit: int) -> dict[int, int]:
+        """Moves the pool's limit, and evicts what finds no room; old place to new of the blocks that moved, which
+        are to be copied. Not while a step in flight reads the lists. Raises InvariantError when more is used than
+        there will be room for."""
+        self.yield_pins(limit - 1)
+        self._evictor.make_free(self._pool.capacity - (limit - 1), None, "shrink")
+        moves = self._pool.resize(limit)
+        if moves:
+            for table in (table for sequence in self._open for table in sequence.blocks):
+                table[:] = [moves.get(block, block) for block in table]
+            self._copies = [(moves.get(old, old), moves.get(new, new)) for old, new in self._copies]
+            self._index.move(moves)
+        self._pins.move(moves)
+        return moves
 
     def audit(self, running: Iterable[Sequence]) -> None:
-        """Raises InvariantError unless every block is in one place, and every sequence holds what its
-        next position sees and what is computed already."""
-        held: list[list[int]] = []
-        for sequence in running:
+        """Raises InvariantError unless every block is in one place, every sequence holds what its next position
+        sees and what is computed already, and the index says of each node who uses it."""
+        if set(running) != self._open.keys():
+            raise InvariantError("a sequence runs without tables, or has some and does not run")
+        held: list[list[int]] = [[old for old, _ in self._copies], *(pin.blocks for pin in self._pins)]
+        for sequence in self._open:
             live = [block for table in sequence.blocks for block in table if block]
             if len(live) != sequence.held:
                 raise InvariantError(f"request {sequence.request.id} holds {len(live)} blocks, not {sequence.held}")
             if not self._covers(sequence):
                 raise InvariantError(f"request {sequence.request.id} lacks a block that its next step sees")
             held.append(live)
-        self._pool.audit(held)
+        self._pool.audit(held, (block for node in self._index for block in node.blocks if block))
+        self._index.audit()
+        paths = [*(holding.path for holding in self._open.values()), *(pin.path for pin in self._pins), *self._sources]
+        self._evictor.audit(Counter(node for path in paths for node in path))
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _usable(self, path: list[Node], tokens: int) -> list[Node]:
+        """As much of it as a sequence of so many tokens can go on from: what it sees of sliding tables from
+        there is not given up."""
+        blocks = len(path)
+        while blocks:
+            start = min(blocks * BLOCK_TOKENS, tokens - 1)
+            gaps = [
+                place
+                for table, window in self._layout.sliding
+                for place in range(first_seen(window, start), blocks)
+                if not path[place].blocks[table]
+            ]
+            if not gaps:
+                break
+            blocks = min(gaps)  # every longer one sees this gap too
+        return path[:blocks]
+
+    def _share(self, sequence: Sequence, path: list[Node], start: int) -> bool:
+        """Holds what it sees of `path` from position `start` on. False if the last block is to be a copy and
+        there is no room for one; nothing is held then."""
+        sequence.blocks = []
+        for number, window in enumerate(self._layout.windows):
+            first = first_seen(window, start)
+            blocks = [node.blocks[number] for node in path[first:]]
+            self._pool.share(blocks)
+            sequence.blocks.append([0] * first + blocks)
+            sequence.held += len(blocks)
+        if start == len(path) * BLOCK_TOKENS:
+            return True
+        if self.available >= self._layout.tables:
+            self._copy_last(sequence, path)
+            return True
+        for table in sequence.blocks:
+            self._pool.release(block for block in table if block)
+        sequence.held = 0
+        return False
+
+    def _copy_last(self, sequence: Sequence, path: list[Node]) -> None:
+        """The old block stays held, and the path used, until the copies are taken."""
+        self._evictor.use(path, sequence.request.caller.klass, _session(sequence))
+        self._sources.append(path)
+        self._evictor.make_free(self._layout.tables, _session(sequence))
+        for table in sequence.blocks:
+            (new,) = self._pool.take(1, table[-2] if len(table) > 1 else 0)
+            self._copies.append((table[-1], new))
+            table[-1] = new
+
+    def _begin(self, sequence: Sequence, holding: Holding, path: list[Node]) -> None:
+        """It asks for the first time."""
+        self._index.begin(holding.root, path)
+        holding.turn = self._index.turn
+        for node in path:
+            node.ends = False
+        last = len(sequence.request.prompt) // BLOCK_TOKENS
+        if 0 < last <= len(path):
+            path[last - 1].ends = True
+        if (session := _session(sequence)) is not None:
+            go_on(self._index, self._evictor, session, path)
+
+    def _record(self, sequence: Sequence, holding: Holding) -> None:
+        """The next block of the sequence is full: the index knows it from now on, or did already."""
+        place = len(holding.path)
+        key = holding.chain.key(place)
+        node = self._index.find(key)
+        if node is None:
+            self._evictor.grows(holding.tip)
+            node = self._index.add(key, holding.tip, [table[place] for table in sequence.blocks], holding.turn)
+            holding.own.append(node)
+        else:
+            self._swap(sequence, place, node)
+        self._evictor.use([node], sequence.request.caller.klass, _session(sequence))
+        holding.path.append(node)
+        if place + 1 == len(sequence.request.prompt) // BLOCK_TOKENS:
+            node.ends = True
+
+    def _swap(self, sequence: Sequence, place: int, node: Node) -> None:
+        """Another has written the same: its blocks serve both, and ours those tables whose it gave up."""
+        for number, table in enumerate(sequence.blocks):
+            block = node.blocks[number]
+            if not block:
+                self._index.adopt(node, number, table[place])
+            elif block != table[place]:
+                self._pool.share((block,))
+                self._pool.release((table[place],))
+                table[place] = block
 
     def _covers(self, sequence: Sequence) -> bool:
         last = blocks_for(sequence.computed)
         for table, window in zip(sequence.blocks, self._layout.windows, strict=True):
-            first = 0 if window is None else max(0, sequence.computed - window + 1) // BLOCK_TOKENS
-            if len(table) < last or not all(table[first:]):
+            if len(table) < last or not all(table[first_seen(window, sequence.computed) :]):
                 return False
         return True
+
+
+def _session(sequence: Sequence) -> Session | None:
+    caller = sequence.request.caller
+    return (caller.scope, caller.session) if caller.session else None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from support.sched_world import EVERYTHING, World, make_limits, naive_generate
@@ -122,8 +123,9 @@ def test_the_newest_gives_way_and_is_recomputed_with_its_tokens() -> None:
     assert world.outcomes[1].tokens  # they are kept
     assert shape(world)[0][0] == 0
     world.drain()
-    resumed = [p for p in world.plans for i in p.items if i.id == 1 and i.start == 0]
-    assert len(resumed) == 2
+    starts = [i.start for p in world.plans for i in p.items if i.id == 1]
+    (resumed,) = [start for before, start in pairwise(starts) if start <= before]
+    assert resumed in (0, 16, 32)  # it finds full blocks of its own that were not needed meanwhile
     assert world.scheduler.stats.prompt_tokens == 40  # recomputing counts no prompt twice
     assert world.scheduler.stats.generated_tokens == 100
 
@@ -310,7 +312,7 @@ def test_shrinking_preempts_who_finds_no_room_below_the_limit_and_loses_no_token
     assert world.scheduler.stats.blocks_total == 4
     world.drain()
     assert world.resize(16) == {}
-    assert world.pool.free_count == 15
+    assert world.pool.free_count + world.pool.cached_count == 15
 
 
 def test_shrinking_moves_blocks_down_and_preempts_nobody_while_there_is_room() -> None:

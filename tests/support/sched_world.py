@@ -1,13 +1,13 @@
 """A runner made of Python lists, and the naive answer to compare with.
 
-Its KV memory stores which token of which request lies at each position, a table for itself, so that
-a block shared, lost, given back too early, computed twice or out of order shows as wrong content.
+Its KV memory stores after which tokens, and for whose scope, each position was computed, a table for itself, so
+that a block lost, given back too early, shared where it does not fit or written out of order shows as wrong content.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
@@ -53,22 +53,29 @@ def make_limits(**changes: object) -> SchedLimits:
 
 
 class ListRunner:
-    """Executes plans in the order they were given, as a device's one stream would."""
+    """Executes plans in the order they were given, as a device's one stream would. Of what a row sees, every
+    `stride`-th position is compared, others in each step."""
 
-    def __init__(self, layout: KvLayout = EVERYTHING) -> None:
+    def __init__(self, layout: KvLayout = EVERYTHING, stride: int = 1) -> None:
         self._windows = layout.windows
-        # (block, offset) -> (id, table, position, token)
-        self._memory: dict[tuple[int, int], tuple[int, int, int, int]] = {}
-        self._histories: dict[int, list[int]] = {}  # tokens computed so far, by request
+        self._stride = stride
+        self._steps = 0
+        # (block, offset) -> (table, position, state)
+        self._memory: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._histories: dict[int, list[int]] = {}  # the prompt and the tokens computed so far, by request
+        self._states: dict[int, list[int]] = {}  # the scope, then each token with all before it
         self._slots: dict[int, int] = {}
         self._given: deque[StepPlan] = deque()
 
+    def begin(self, request: Request) -> None:
+        """Before its first step."""
+        self._histories[request.id] = []
+        self._states[request.id] = [hash(request.caller.scope)]
+        self._append(request.id, 0, request.prompt)
+
     def move(self, moves: Mapping[int, int], limit: int) -> None:
         """Copies blocks, then forgets everything at or above `limit`."""
-        for old, new in moves.items():
-            for offset in range(BLOCK_TOKENS):
-                if (found := self._memory.get((old, offset))) is not None:
-                    self._memory[new, offset] = found
+        self._copy(moves.items())
         self._memory = {place: held for place, held in self._memory.items() if place[0] < limit}
 
     def submit(self, plan: StepPlan) -> None:
@@ -81,8 +88,10 @@ class ListRunner:
 
     def finish(self, failing: frozenset[int] = frozenset()) -> StepResult:
         plan = self._given.popleft()
+        self._steps += 1
         assert len({item.id for item in plan.items}) == len(plan.items)
         assert len({item.slot for item in plan.items}) == len(plan.items)
+        self._copy(plan.copies)
         sampled: list[tuple[int, int]] = []
         failed: list[tuple[int, str]] = []
         for item in plan.items:
@@ -100,27 +109,41 @@ class ListRunner:
     def _compute(self, item: StepItem) -> int:
         assert item.count > 0
         late = [self._slots.get(item.slot, 0)] if item.from_slot else []  # 0: its last step failed
-        history = self._histories.setdefault(item.id, [])
-        assert item.start <= len(history), "a position was left out"
-        history[item.start :] = [*item.tokens, *late]
+        assert item.start <= len(self._histories[item.id]), "a position was left out"
+        self._append(item.id, item.start, (*item.tokens, *late))
         for table, window in enumerate(self._windows):
-            self._write(item, table, history)
-            self._read(item, table, window, history)
-        return next_token(history)
+            self._write(item, table)
+            self._read(item, table, window)
+        return next_token(self._histories[item.id])
 
-    def _write(self, item: StepItem, table: int, history: list[int]) -> None:
+    def _append(self, request_id: int, start: int, tokens: tuple[int, ...]) -> None:
+        history, states = self._histories[request_id], self._states[request_id]
+        history[start:] = tokens
+        del states[start + 1 :]
+        for token in tokens:
+            states.append(hash((states[-1], token)))
+
+    def _copy(self, copies: Iterable[tuple[int, int]]) -> None:
+        for old, new in copies:
+            for offset in range(BLOCK_TOKENS):
+                self._memory.pop((new, offset), None)
+                if (found := self._memory.get((old, offset))) is not None:
+                    self._memory[new, offset] = found
+
+    def _write(self, item: StepItem, table: int) -> None:
         blocks = item.blocks[table]
         for position in range(item.start, item.start + item.count):
             assert blocks[position // BLOCK_TOKENS], "a block that was given back is written"
             place = (blocks[position // BLOCK_TOKENS], position % BLOCK_TOKENS)
-            self._memory[place] = (item.id, table, position, history[position])
+            self._memory[place] = (table, position, self._states[item.id][position + 1])
 
-    def _read(self, item: StepItem, table: int, window: int | None, history: list[int]) -> None:
+    def _read(self, item: StepItem, table: int, window: int | None) -> None:
         """All that any row of the item sees."""
         first = 0 if window is None else max(0, item.start - window + 1)
-        for position in range(first, item.start + item.count):
-            place = (item.blocks[table][position // BLOCK_TOKENS], position % BLOCK_TOKENS)
-            expected = (item.id, table, position, history[position])
+        blocks, states = item.blocks[table], self._states[item.id]
+        for position in range(first + self._steps % self._stride, item.start + item.count, self._stride):
+            place = (blocks[position // BLOCK_TOKENS], position % BLOCK_TOKENS)
+            expected = (table, position, states[position + 1])
             assert self._memory.get(place) == expected, "a block holds what somebody else wrote"
 
 
@@ -139,11 +162,13 @@ class Outcome:
 class World:
     """A scheduler, its runner, and what became of every request. `depth` steps run ahead."""
 
-    def __init__(self, limits: SchedLimits, *, blocks: int, depth: int = 0, layout: KvLayout = EVERYTHING) -> None:
+    def __init__(
+        self, limits: SchedLimits, *, blocks: int, depth: int = 0, layout: KvLayout = EVERYTHING, stride: int = 1
+    ) -> None:
         self.layout = layout
         self.pool = BlockPool(blocks, blocks)
         self.scheduler = Scheduler(limits, self.pool, layout)
-        self.runner = ListRunner(layout)
+        self.runner = ListRunner(layout, stride)
         self.depth = depth
         self.now = 0.0
         self.in_flight = 0
@@ -163,11 +188,22 @@ class World:
         """Adds a request with the next id; the code of the refusal if it was refused."""
         number = len(self.outcomes)
         prompt = tuple((number * 13 + i * 7) % VOCAB for i in range(prompt_tokens))
-        request = Request(number, prompt, max_tokens, stop_ids, caller)
+        return self.ask(prompt, max_tokens, stop_ids, caller)
+
+    def ask(
+        self,
+        prompt: tuple[int, ...],
+        max_tokens: int,
+        stop_ids: frozenset[int] = frozenset(),
+        caller: Caller = ANYBODY,
+    ) -> str | None:
+        """As `add`, with this prompt."""
+        request = Request(len(self.outcomes), prompt, max_tokens, stop_ids, caller)
         refusal = self.scheduler.add(request, self.now)
         if refusal is not None:
             return refusal.code
-        self.outcomes[number] = Outcome(request, [])
+        self.runner.begin(request)
+        self.outcomes[request.id] = Outcome(request, [])
         return None
 
     @property
@@ -247,7 +283,7 @@ class World:
             raise AssertionError(f"still busy after {most_steps} steps: {self.scheduler.stats}")
         assert self.alive == [], "requests were left behind"
         assert not self.scheduler.has_requests
-        assert self.pool.referenced_count == 0
+        assert self.pool.referenced_count == self.scheduler.reuse.blocks_pinned
         self.check()
 
     def check(self) -> None:

@@ -1,0 +1,37 @@
+"""20,000 steps of conversations on a pool of 256 blocks, an audit and a naive search beside every one."""
+
+from __future__ import annotations
+
+import pytest
+from support.reuse_traffic import ReuseWorld, Traffic
+
+from halogend.sched.layout import KvLayout
+
+FULL = KvLayout((None,))
+GEMMA = KvLayout((None, 20, 20, 35))
+ALL_SLIDING = KvLayout((24,))
+
+
+@pytest.mark.parametrize(
+    ("layout", "depth", "blocks", "worlds"),
+    [
+        (FULL, 0, 256, 4),
+        (FULL, 1, 256, 5),
+        (FULL, 1, 40, 1),
+        (GEMMA, 0, 256, 4),
+        (GEMMA, 1, 256, 5),
+        (ALL_SLIDING, 1, 60, 1),
+    ],
+    ids=["full", "full ahead", "full crowded", "gemma", "gemma ahead", "all sliding"],
+)
+def test_random_conversations(layout: KvLayout, depth: int, blocks: int, worlds: int) -> None:
+    for seed in range(worlds):
+        world = ReuseWorld(blocks=blocks, depth=depth, layout=layout)
+        traffic = Traffic(world, seed)
+        for _ in range(1000):
+            traffic.turn()
+        world.failing = frozenset()
+        world.drain()
+        reuse = world.scheduler.reuse
+        assert reuse.hit_tokens > reuse.query_tokens / 10
+        assert sum(reuse.evictions.values()) > 0
