@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from halogend import __version__
+from halogend import version
 from halogend.api.activation import Activation
 from halogend.api.admin import admin_app
 from halogend.api.app import inference_app
@@ -83,7 +83,7 @@ class Daemon:
     def __init__(self, options: Options) -> None:
         machine = probe()
         self._source = self._source_of(options)
-        self._metrics = Metrics(__version__)
+        self._metrics = Metrics(version())
         self._router = Router(on_waiting=self._metrics.waiting_in_router)
         self._house = House(
             router=self._router,

@@ -7,7 +7,7 @@ import difflib
 from collections import Counter
 from collections.abc import Sequence
 
-from halogend import __version__
+from halogend import version
 from halogend.cli.admin import add_socket
 from halogend.cli.arguments import path
 from halogend.cli.run import add_log_level
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add_socket(parser)
     add_state(parser)
     add_log_level(parser)
-    parser.add_argument("--version", action="version", version=f"halogend {__version__}")
+    parser.add_argument("--version", action="version", version=f"halogend {version()}")
     return parser
 
 

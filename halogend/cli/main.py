@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from halogend import __version__
+from halogend import version
 from halogend.cli.early import end_when_told
 
 INTERRUPTED = 130
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     from halogend.cli.parser import CommandParser
 
     top = argparse.ArgumentParser(prog="halogend", description="One declaration, live LLM engines.")
-    top.add_argument("--version", action="version", version=f"halogend {__version__}")
+    top.add_argument("--version", action="version", version=f"halogend {version()}")
     subparsers = top.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
     for command in (
         run,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from halogend import __version__
+from halogend import version
 from halogend.control.draining import Draining, draining
 from halogend.control.events import Events
 from halogend.control.lookout import Lookout
@@ -35,7 +35,7 @@ class Administration:
     views: Callable[[], dict[str, Any]]
 
     def status(self) -> dict[str, Any]:
-        whole = status(self.reconciler, __version__, self.started_at)
+        whole = status(self.reconciler, version(), self.started_at)
         return {**whole, **self.steering.view(), **self.views(), "devices": self.steering.ledger()["devices"]}
 
     def receipts(self) -> tuple[Receipt, ...]:
