@@ -150,8 +150,6 @@ class EngineWorker:
         # The thread count belongs to the thread: the loader's single one is not this one's.
         loaded.runner.set_threads(start.spec.threads)
         loop = EngineLoop(Channels(self._control, self._data), loaded, start.spec, self._progress)
-        gc.collect()
-        gc.freeze()  # what loading left behind lives as long as the process: never walk it again
         self._progress.begin("serving")
         self._progress.set_busy(busy=False)
         self._control.send(ready(loaded))
@@ -176,7 +174,10 @@ def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded]) -> 
         import halogend.engine.loop  # noqa: F401, PLC0415 (imported here so that the main thread never waits for it)
         from halogend.engine.loading import load  # noqa: PLC0415
 
-        loading.set_result(load(spec, progress))
+        loaded = load(spec, progress)
+        gc.collect()
+        gc.freeze()  # what loading left behind lives as long as the process: never walk it again
+        loading.set_result(loaded)
     except BaseException as error:  # noqa: BLE001 (whatever it is, the main thread reports it)
         loading.set_exception(error)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -28,9 +29,17 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def nice_thread(level: int) -> None:
-    """Raises the calling thread's niceness to `level` (per thread on Linux; it cannot be lowered again)."""
+    """Raises the calling thread's niceness to `level`; above 0 it runs only where no other thread wants the core
+    (sched(7), SCHED_IDLE), where the system lets it.
+
+    A nice thread alone would keep its core to the end of its slice when one that serves wakes up: milliseconds
+    in every step. Both are per thread on Linux and pass on to threads that it starts; neither can be undone.
+    """
     thread = threading.get_native_id()
     os.setpriority(os.PRIO_PROCESS, thread, max(level, os.getpriority(os.PRIO_PROCESS, thread)))
+    if level > 0:
+        with contextlib.suppress(OSError):  # a sandbox may refuse it
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
 
 
 class ThreadClock:
