@@ -96,7 +96,7 @@ class Admin(Protocol):
     def ledger(self) -> dict[str, Any]: ...
 
     def cache(self) -> dict[str, Any]:
-        """What each generation's KV pool holds."""
+        """What each generation's KV pool holds and what of prompts was reused, as its engine last said."""
 
     def events(self) -> Events:
         """What happens, for whoever follows it."""

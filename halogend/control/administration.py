@@ -6,11 +6,13 @@ supervisor.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from halogend import version
+from halogend.control.cache_view import cache_view
 from halogend.control.draining import Draining, draining
 from halogend.control.events import Events
 from halogend.control.lookout import Lookout
@@ -18,7 +20,7 @@ from halogend.control.planning import Given
 from halogend.control.push import Push
 from halogend.control.receipts import Receipt
 from halogend.control.reconciler import Reconciler
-from halogend.control.status import cache, status
+from halogend.control.status import status
 from halogend.control.steering import Steering
 from halogend.control.supervisor import Supervisor
 
@@ -70,7 +72,7 @@ class Administration:
         return self.steering.ledger()
 
     def cache(self) -> dict[str, Any]:
-        return cache(self.reconciler.house)
+        return cache_view(self.reconciler.house, time.monotonic())
 
     def events(self) -> Events:
         return self.reconciler.house.events

@@ -74,7 +74,8 @@ class Company:
 class Replica:
     """`died` is set when a started replica ends without `stop`; `reason` then says how. `generation` is
     the number of the one it belongs to, `index` its place there, from 0. `deaths` of its place are in seconds
-    of the monotonic clock; `trouble` says why a dead one was not started again yet."""
+    of the monotonic clock, and so is when `stats` were `told_at`; `trouble` says why a dead one was not started
+    again yet."""
 
     def __init__(self, spec: ReplicaSpec, generation: int, index: int, host: Host, company: Company) -> None:
         self.spec = spec
@@ -84,6 +85,7 @@ class Replica:
         self.died = asyncio.Event()
         self.reason = ""
         self.stats: EngineStats | None = None
+        self.told_at = 0.0
         self.client = Client(f"{spec.model} generation {generation}" + (f" replica {index + 1}" if index else ""))
         self.memory = ReplicaMemory(host.root, lambda: self.pool_touched_bytes)
         self.weight = spec.weight
@@ -259,7 +261,7 @@ class Replica:
     def _receive(self, role: str, message: AnyMessage) -> None:
         match message:
             case EngineStats():
-                self.stats = message
+                self.stats, self.told_at = message, time.monotonic()
                 self._company.on_stats(self, message)
             case Hello() if message.version != WIRE_VERSION:
                 why = f"the {role} process speaks version {message.version}, not {WIRE_VERSION}"

@@ -11,7 +11,6 @@ from halogend.control.receipts import Outcome
 from halogend.control.reconciler import Reconciler
 from halogend.control.replica import Replica
 from halogend.control.unit import Unit
-from halogend.wire.messages import EngineStats
 
 _UNSETTLED = (Outcome.REJECTED, Outcome.FAILED, Outcome.PARTIALLY_APPLIED, Outcome.ROLLED_BACK)
 
@@ -60,35 +59,6 @@ def _model(unit: Unit, house: House) -> dict[str, Any]:
         "parked": _generation(unit.parked, house),
         "probation": None if unit.probation is None else unit.probation.view(),
         "draining": [_draining(unit, each, house) for each in unit.draining],
-    }
-
-
-def cache(house: House) -> dict[str, Any]:
-    """What each generation's KV pool holds, in blocks; as its engine last said, about once a second."""
-    return {
-        "models": {
-            name: [_pool(each, role, stats) for role, each in _generations(unit) if (stats := each.stats) is not None]
-            for name, unit in house.units.items()
-        }
-    }
-
-
-def _generations(unit: Unit) -> list[tuple[str, Generation]]:
-    serving = [] if unit.serving is None else [("serving", unit.serving)]
-    parked = [] if unit.parked is None else [("parked", unit.parked)]
-    return serving + parked + [("draining", each) for each in unit.draining]
-
-
-def _pool(generation: Generation, role: str, stats: EngineStats) -> dict[str, Any]:
-    return {
-        "generation": generation.number,
-        "role": role,
-        "blocks_total": stats.blocks_total,
-        "blocks_used": stats.blocks_used,
-        "usage": round(stats.blocks_used / max(1, stats.blocks_total), 4),
-        "running": stats.running,
-        "waiting": stats.waiting,
-        "preemptions": stats.preemptions,
     }
 
 

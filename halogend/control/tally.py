@@ -17,7 +17,7 @@ _SHARES = ("internal_fragmentation", "external_fragmentation")  # of the blocks 
 _PRESENT = frozenset(
     {
         *("running", "waiting", "running_long", "waiting_long", "pool_touched_bytes"),
-        *("blocks_total", "blocks_used", "blocks_cached", "blocks_pinned"),
+        *("blocks_total", "blocks_used", "blocks_cached", "blocks_pinned", "blocks_reserved"),
     }
 )  # the rest only grows
 _SUMMED = tuple(

@@ -63,7 +63,7 @@ class StepMeter:
 
     def snapshot(self, scheduler: Scheduler, pool_touched_bytes: int, now: float) -> EngineStats:
         """Takes the recent steps and queue waits with it."""
-        stats, fragmentation = scheduler.stats, measure(scheduler.running)
+        stats, reuse, fragmentation = scheduler.stats, scheduler.reuse, measure(scheduler.running)
         recent, self._recent = tuple(self._recent), []
         largest_gap_s, self._largest_gap_s = self._largest_gap_s, 0.0
         self._changed, self._last = False, now
@@ -72,6 +72,12 @@ class StepMeter:
             waiting=stats.waiting,
             blocks_total=stats.blocks_total,
             blocks_used=stats.blocks_used,
+            blocks_cached=reuse.blocks_cached,
+            blocks_pinned=reuse.blocks_pinned,
+            blocks_reserved=scheduler.blocks_reserved,
+            evictions=reuse.evictions,
+            prefix_query_tokens=reuse.query_tokens,
+            prefix_hit_tokens=reuse.hit_tokens,
             preemptions=stats.preemptions,
             prompt_tokens=stats.prompt_tokens,
             generated_tokens=stats.generated_tokens,

@@ -1,4 +1,4 @@
-"""Every metric in one table, and the one object that writes them.
+"""The one object that writes metrics; what there is stands in `metric_table`.
 
 Nothing here waits or asks: a scrape renders what was told last. Every series of a model goes with
 `forget`, and what is still said about a forgotten model is dropped until it is known again.
@@ -6,97 +6,24 @@ Nothing here waits or asks: a scrape renders what was told last. Every series of
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
+from halogend.obs.metric_table import GENERATION, METRICS, MODEL, MetricRow
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNKNOWN_MODEL = ""
 """The `model` label of a request that named no model of the document: names from outside are no labels."""
 
-_LATENCY_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-_GAP_S = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
-_PHASE_S = (0.01, 0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
-_RUNNING_LANE = "default"
+_SHORT_LANE, _LONG_LANE = "short", "long"
 _ROUTER_LANE = "router"
 _RESERVE, _FOREIGN = "reserve", "foreign"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricRow:
-    """`name` is written with the prefix `halogen_`; a counter's without `_total`, which is added."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-
-
-_MODEL = ("model",)
-_GENERATION = ("model", "generation")
-
-METRICS = (
-    MetricRow("build_info", "gauge", "Always 1; the version is in the label.", ("version",)),
-    MetricRow("config_last_reload_successful", "gauge", "1 when the last change was applied or changed nothing."),
-    MetricRow("config_last_reload_success_timestamp_seconds", "gauge", "When a change was last applied or unchanged."),
-    MetricRow("config_info", "gauge", "Always 1; the active document's revision is in the label.", ("revision",)),
-    MetricRow("access_refused", "counter", "Requests without a key that opens the listener.", ("scope", "reason")),
-    MetricRow(
-        "tls_certificate_expiry_timestamp_seconds", "gauge", "When a listener's certificate ends.", ("listener",)
-    ),
-    MetricRow("reloads", "counter", "Changes that ended.", ("outcome", "trigger")),
-    MetricRow("reload_phase_seconds", "histogram", "How long a phase of a change took.", ("phase",), _PHASE_S),
-    MetricRow("generation_state", "gauge", "1 for the state a generation is in.", (*_GENERATION, "state")),
-    MetricRow("engine_up", "gauge", "1 while the generation's engine process is alive and ready.", _GENERATION),
-    MetricRow("replicas", "gauge", "Replicas of a generation that serves: up, or down.", (*_GENERATION, "state")),
-    MetricRow(
-        "memory_bytes",
-        "gauge",
-        "Bytes on a device by use, reserve and foreign too.",
-        ("device", "use"),
-    ),
-    MetricRow("memory_held_bytes", "gauge", "Anonymous and shared memory of a generation's processes.", _GENERATION),
-    MetricRow(
-        "working_memory_surplus_bytes",
-        "gauge",
-        "Working memory of a generation as measured, less the estimate that it was loaded with.",
-        _GENERATION,
-    ),
-    MetricRow(
-        "reclaim_shortfall_bytes",
-        "gauge",
-        "How much less came back than was expected when a generation of the model ended last; 0 when all did.",
-        _MODEL,
-    ),
-    MetricRow("cache_usage", "gauge", "Share of the KV pool's blocks that running requests hold.", _GENERATION),
-    MetricRow("cache_blocks", "gauge", "Blocks of the KV pool (16 tokens each).", (*_GENERATION, "state")),
-    MetricRow("preemptions", "counter", "Requests that gave their blocks back and were computed anew.", _MODEL),
-    MetricRow("requests_running", "gauge", "Requests that take part in steps.", (*_GENERATION, "lane")),
-    MetricRow(
-        "requests_waiting",
-        "gauge",
-        "Requests that wait, in an engine's lanes or (lane router) for a generation.",
-        (*_GENERATION, "lane"),
-    ),
-    MetricRow(
-        "requests",
-        "counter",
-        "Requests that ended; outcome is stop, length, cancelled or the error's code.",
-        (*_MODEL, "outcome"),
-    ),
-    MetricRow("time_to_first_token_seconds", "histogram", "From arrival to the first token.", _MODEL, _LATENCY_S),
-    MetricRow("inter_token_seconds", "histogram", "Gap between two tokens of one request.", _MODEL, _GAP_S),
-    MetricRow("request_seconds", "histogram", "From arrival to the end of a request's answer.", _MODEL, _LATENCY_S),
-    MetricRow("queue_seconds", "histogram", "How long a request waited in the engine's queue.", _MODEL, _LATENCY_S),
-    MetricRow("prompt_tokens", "counter", "Prompt tokens computed.", _MODEL),
-    MetricRow("generated_tokens", "counter", "Tokens sampled.", _MODEL),
-    MetricRow("step_seconds", "histogram", "How long an engine step took, by what it held.", (*_MODEL, "kind"), _GAP_S),
-)
+_GAPS_KEPT = 60  # snapshots
 
 
 class EngineSnapshot(Protocol):
@@ -117,6 +44,28 @@ class EngineSnapshot(Protocol):
     @property
     def generated_tokens(self) -> int: ...
     @property
+    def blocks_cached(self) -> int: ...
+    @property
+    def blocks_pinned(self) -> int: ...
+    @property
+    def blocks_reserved(self) -> int: ...
+    @property
+    def evictions(self) -> Mapping[str, int]: ...
+    @property
+    def prefix_query_tokens(self) -> int: ...
+    @property
+    def prefix_hit_tokens(self) -> int: ...
+    @property
+    def running_long(self) -> int: ...
+    @property
+    def waiting_long(self) -> int: ...
+    @property
+    def internal_fragmentation(self) -> float: ...
+    @property
+    def external_fragmentation(self) -> float: ...
+    @property
+    def largest_gap_s(self) -> float: ...
+    @property
     def queue_s(self) -> Sequence[float]: ...
     @property
     def step_s(self) -> Sequence[tuple[str, float]]: ...
@@ -130,7 +79,8 @@ class Metrics:
         self._rows = {row.name: row for row in METRICS}
         self._made = {row.name: _make(row, self._registry) for row in METRICS}
         self._series: dict[str, set[tuple[str, ...]]] = {row.name: set() for row in METRICS}
-        self._counted: dict[tuple[str, int, str], int] = {}  # an engine's counter as it was told last
+        self._counted: dict[tuple[str, int, str, str], int] = {}  # an engine's counter as it was told last
+        self._gaps: dict[tuple[str, int], deque[float]] = {}
         self._forgotten: set[str] = set()
         self._set("build_info", (version,), 1)
         self._set("config_last_reload_successful", (), 0)
@@ -208,32 +158,57 @@ class Metrics:
     def engine_stats(self, model: str, generation: int, stats: EngineSnapshot) -> None:
         """Takes a snapshot. The counters here stay monotone over generations and restarts."""
         held = (model, str(generation))
-        self._set("requests_running", (*held, _RUNNING_LANE), stats.running)
-        self._set("requests_waiting", (*held, _RUNNING_LANE), stats.waiting)
-        self._set("cache_blocks", (*held, "used"), stats.blocks_used)
-        self._set("cache_blocks", (*held, "free"), stats.blocks_total - stats.blocks_used)
-        self._set("cache_usage", held, stats.blocks_used / stats.blocks_total if stats.blocks_total else 0.0)
+        for name, both, long in (
+            ("requests_running", stats.running, stats.running_long),
+            ("requests_waiting", stats.waiting, stats.waiting_long),
+        ):
+            self._set(name, (*held, _SHORT_LANE), both - long)
+            self._set(name, (*held, _LONG_LANE), long)
+        gaps = self._gaps.setdefault((model, generation), deque(maxlen=_GAPS_KEPT))
+        gaps.append(stats.largest_gap_s)
+        self._set("largest_gap_seconds", held, max(gaps))
+        self._cache(held, stats)
         self._count(model, generation, "preemptions", stats.preemptions)
         self._count(model, generation, "prompt_tokens", stats.prompt_tokens)
         self._count(model, generation, "generated_tokens", stats.generated_tokens)
+        self._count(model, generation, "prefix_cache_queries", stats.prefix_query_tokens)
+        self._count(model, generation, "prefix_cache_hits", stats.prefix_hit_tokens)
+        for reason, blocks in stats.evictions.items():
+            self._count(model, generation, "evictions", blocks, reason)
         for seconds in stats.queue_s:
             self._observe("queue_seconds", (model,), seconds)
         for kind, seconds in stats.step_s:
             self._observe("step_seconds", (model, kind), seconds)
 
+    def _cache(self, held: tuple[str, str], stats: EngineSnapshot) -> None:
+        states = {
+            "held": stats.blocks_used - stats.blocks_pinned,
+            "pinned": stats.blocks_pinned,
+            "cached": stats.blocks_cached,
+            "free": stats.blocks_total - stats.blocks_used - stats.blocks_cached,
+        }
+        for state, blocks in states.items():
+            self._set("cache_blocks", (*held, state), blocks)
+        self._set("cache_usage", held, stats.blocks_used / stats.blocks_total if stats.blocks_total else 0.0)
+        self._set("cache_reserved_blocks", held, stats.blocks_reserved)
+        self._set("cache_fragmentation", (*held, "internal"), stats.internal_fragmentation)
+        self._set("cache_fragmentation", (*held, "external"), stats.external_fragmentation)
+
     def forget_generation(self, model: str, generation: int) -> None:
         """Removes what is said of one generation; the model's own counters stay."""
         for row in METRICS:
-            if row.labels[:2] == _GENERATION:
+            if row.labels[:2] == GENERATION:
                 self._drop(row.name, (model, str(generation)))
         self._counted = {key: value for key, value in self._counted.items() if key[:2] != (model, generation)}
+        self._gaps.pop((model, generation), None)
 
     def forget(self, model: str) -> None:
         """Removes every series of a model that is gone from the document and from memory."""
         for row in METRICS:
-            if row.labels[:1] == _MODEL:
+            if row.labels[:1] == MODEL:
                 self._drop(row.name, (model,))
         self._counted = {key: value for key, value in self._counted.items() if key[0] != model}
+        self._gaps = {key: value for key, value in self._gaps.items() if key[0] != model}
         self._forgotten.add(model)
 
     # --- access -------------------------------------------------------------------------------
@@ -272,15 +247,17 @@ class Metrics:
             metric.observe(value)
 
     def _touch(self, name: str, labels: tuple[str, ...]) -> Counter | Gauge | Histogram | None:
-        if self._rows[name].labels[:1] == _MODEL and labels[0] in self._forgotten:
+        if self._rows[name].labels[:1] == MODEL and labels[0] in self._forgotten:
             return None
         self._series[name].add(labels)
         return self._made[name].labels(*labels) if labels else self._made[name]
 
-    def _count(self, model: str, generation: int, name: str, value: int) -> None:
-        before = self._counted.get((model, generation, name), 0)
-        self._counted[model, generation, name] = value
-        self._add(name, (model,), value - before if value >= before else value)  # less: it started anew
+    def _count(self, model: str, generation: int, name: str, value: int, kind: str = "") -> None:
+        """`kind` is the label behind `model`, of counters that have one."""
+        before = self._counted.get((model, generation, name, kind), 0)
+        self._counted[model, generation, name, kind] = value
+        labels = (model, kind) if kind else (model,)
+        self._add(name, labels, value - before if value >= before else value)  # less: it started anew
 
     def _drop(self, name: str, prefix: tuple[str, ...]) -> None:
         for labels in [each for each in self._series[name] if each[: len(prefix)] == prefix]:

@@ -80,12 +80,21 @@ class Forecast:
         """The most blocks that will be held, if this one comes in too."""
         growths = self._growths.copy()
         insort(growths, growth)
-        blocks, rate, peak = 0.0, 0.0, 0.0
-        for steps, soon, more in reversed(growths):
-            blocks += soon
-            rate += more
-            peak = max(peak, blocks + rate * steps)
-        return peak
+        return _peak(growths)
+
+    def peak(self) -> float:
+        """The most that will be held by those who run."""
+        return _peak(self._growths)
+
+
+def _peak(growths: list[Growth]) -> float:
+    """`growths` in the order in which they end."""
+    blocks, rate, peak = 0.0, 0.0, 0.0
+    for steps, soon, more in reversed(growths):
+        blocks += soon
+        rate += more
+        peak = max(peak, blocks + rate * steps)
+    return peak
 
 
 @dataclass(slots=True)

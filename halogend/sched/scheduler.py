@@ -7,6 +7,7 @@ that has ended meanwhile is dropped.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Row
@@ -193,6 +194,13 @@ class Scheduler:
     @property
     def has_requests(self) -> bool:
         return bool(self._sequences)
+
+    @property
+    def blocks_reserved(self) -> int:
+        """What those who run will probably hold at the peak besides what they hold: a guess, which may be more than
+        there is."""
+        running = list(self._running)
+        return max(0, math.ceil(self._admission.forecast(running).peak()) - sum(each.held for each in running))
 
     @property
     def positions_promised(self) -> int:

@@ -247,8 +247,9 @@ class SetThreads(Message, frozen=True, kw_only=True):
 class EngineStats(Message, frozen=True, kw_only=True):
     """A snapshot, about once a second while anything changes. Counters only grow.
 
-    `blocks_used` are those that requests hold, `blocks_cached` those that only the prefix index knows, of which
-    `blocks_pinned` stay; the rest of `blocks_total` is free. `running` and `waiting` count every lane."""
+    `blocks_used` cannot be had: requests hold them, or (`blocks_pinned` of them) nothing but a pin. `blocks_cached`
+    are kept and make room where it is wanted; the rest of `blocks_total` is free. `blocks_reserved` are no blocks
+    yet: what running requests will probably take besides. `running` and `waiting` count every lane."""
 
     running: int
     waiting: int
@@ -263,6 +264,7 @@ class EngineStats(Message, frozen=True, kw_only=True):
     pool_touched_bytes: int = 0
     blocks_cached: int = 0
     blocks_pinned: int = 0
+    blocks_reserved: int = 0
     evictions: dict[str, int] = msgspec.field(default_factory=dict)  # blocks by reason, since the start
     prefix_query_tokens: int = 0  # of prompts that were looked up
     prefix_hit_tokens: int = 0  # of them found

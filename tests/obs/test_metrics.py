@@ -1,11 +1,16 @@
 """Metrics: the table, monotone counters over generations, and series that go away."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from halogend.obs.metrics import METRICS, Metrics
+from halogend.obs.metric_table import METRICS
+from halogend.obs.metrics import Metrics
+
+STATES = ("held", "pinned", "cached", "free")
 
 
 @dataclass
@@ -14,9 +19,20 @@ class Snapshot:
     waiting: int = 0
     blocks_total: int = 10
     blocks_used: int = 0
+    blocks_cached: int = 0
+    blocks_pinned: int = 0
+    blocks_reserved: int = 0
     preemptions: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    evictions: dict[str, int] = field(default_factory=dict)
+    prefix_query_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    running_long: int = 0
+    waiting_long: int = 0
+    internal_fragmentation: float = 0.0
+    external_fragmentation: float = 0.0
+    largest_gap_s: float = 0.0
     queue_s: tuple[float, ...] = ()
     step_s: tuple[tuple[str, float], ...] = field(default=())
 
@@ -37,7 +53,19 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 def speak_of(metrics: Metrics, model: str, generation: int = 1) -> None:
     """Everything that is ever said with a model's name."""
-    stats = Snapshot(1, 2, 10, 4, 1, 5, 6, (0.1,), (("decode", 0.02),))
+    stats = Snapshot(
+        running=1,
+        waiting=2,
+        blocks_used=4,
+        preemptions=1,
+        prompt_tokens=5,
+        generated_tokens=6,
+        evictions={"age": 2},
+        prefix_query_tokens=8,
+        prefix_hit_tokens=3,
+        queue_s=(0.1,),
+        step_s=(("decode", 0.02),),
+    )
     metrics.generation_state(model, generation, "serving")
     metrics.engine_up(model, generation, up=True)
     metrics.replicas(model, generation, up=1, down=0)
@@ -128,12 +156,59 @@ def test_a_failed_reload_keeps_the_time_of_the_last_good_one(metrics: Metrics) -
     assert value(metrics, "reloads_total", outcome="rejected", trigger="api") == 1
 
 
-def test_k8_usage_is_occupancy(metrics: Metrics) -> None:
-    metrics.engine_stats("chat", 1, Snapshot(blocks_total=8, blocks_used=6))
-    assert value(metrics, "cache_usage", model="chat", generation="1") == 0.75
-    assert value(metrics, "cache_blocks", model="chat", generation="1", state="free") == 2
+def test_k8_usage_is_occupancy_and_what_is_reserved_stands_apart(metrics: Metrics) -> None:
+    stats = Snapshot(blocks_total=16, blocks_used=12, blocks_pinned=2, blocks_cached=3, blocks_reserved=90)
+    metrics.engine_stats("chat", 1, stats)
+    held = {"model": "chat", "generation": "1"}
+    assert value(metrics, "cache_usage", **held) == 0.75
+    assert value(metrics, "cache_reserved_blocks", **held) == 90
+    states = {state: value(metrics, "cache_blocks", state=state, **held) for state in STATES}
+    assert states == {"held": 10, "pinned": 2, "cached": 3, "free": 1}
     metrics.engine_stats("chat", 1, Snapshot(blocks_total=0))
-    assert value(metrics, "cache_usage", model="chat", generation="1") == 0
+    assert value(metrics, "cache_usage", **held) == 0
+
+
+@given(st.data())
+def test_k8_usage_is_never_above_one_and_the_states_are_the_whole_pool(data: st.DataObject) -> None:
+    metrics = Metrics("1.0")
+    total = data.draw(st.integers(1, 50))
+    used = data.draw(st.integers(0, total))
+    stats = Snapshot(
+        blocks_total=total,
+        blocks_used=used,
+        blocks_pinned=data.draw(st.integers(0, used)),
+        blocks_cached=data.draw(st.integers(0, total - used)),
+        blocks_reserved=data.draw(st.integers(0, 10 * total)),
+    )
+    metrics.engine_stats("chat", 1, stats)
+    held = {"model": "chat", "generation": "1"}
+    assert 0 <= value(metrics, "cache_usage", **held) <= 1
+    assert sum(value(metrics, "cache_blocks", state=state, **held) for state in STATES) == total
+
+
+def test_reuse_and_evictions_are_counted_over_generations_and_restarts(metrics: Metrics) -> None:
+    metrics.engine_stats("chat", 1, Snapshot(prefix_query_tokens=100, prefix_hit_tokens=40, evictions={"age": 5}))
+    metrics.engine_stats("chat", 1, Snapshot(prefix_query_tokens=150, prefix_hit_tokens=80, evictions={"age": 6}))
+    metrics.engine_stats("chat", 2, Snapshot(prefix_query_tokens=10, evictions={"age": 1, "window": 7}))
+    metrics.engine_stats("chat", 2, Snapshot(prefix_query_tokens=5, evictions={"window": 2}))  # started anew
+    assert value(metrics, "prefix_cache_queries_total", model="chat") == 165
+    assert value(metrics, "prefix_cache_hits_total", model="chat") == 80
+    assert value(metrics, "evictions_total", model="chat", reason="age") == 7
+    assert value(metrics, "evictions_total", model="chat", reason="window") == 9
+
+
+def test_lanes_and_fragmentation_and_the_largest_gap_of_late(metrics: Metrics) -> None:
+    held = {"model": "chat", "generation": "1"}
+    stats = Snapshot(running=5, running_long=1, waiting=9, waiting_long=7, internal_fragmentation=0.02)
+    metrics.engine_stats("chat", 1, replace(stats, external_fragmentation=0.08, largest_gap_s=0.9))
+    assert [value(metrics, "requests_running", lane=lane, **held) for lane in ("short", "long")] == [4, 1]
+    assert [value(metrics, "requests_waiting", lane=lane, **held) for lane in ("short", "long")] == [2, 7]
+    assert [value(metrics, "cache_fragmentation", kind=k, **held) for k in ("internal", "external")] == [0.02, 0.08]
+    for _ in range(59):
+        metrics.engine_stats("chat", 1, replace(stats, largest_gap_s=0.1))
+    assert value(metrics, "largest_gap_seconds", **held) == 0.9
+    metrics.engine_stats("chat", 1, replace(stats, largest_gap_s=0.1))
+    assert value(metrics, "largest_gap_seconds", **held) == 0.1
 
 
 def test_what_is_kept_free_and_what_others_use_go_with_their_device(metrics: Metrics) -> None:

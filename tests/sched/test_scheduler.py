@@ -420,3 +420,22 @@ def test_the_promise_to_the_largest_request_lasts_until_it_ends() -> None:
     assert world.scheduler.positions_promised == 7
     world.drain()
     assert world.scheduler.positions_promised == 0
+
+
+def test_k8_what_is_reserved_is_a_guess_beside_what_is_held() -> None:
+    world = World(make_limits(step_tokens=256), blocks=64)
+    assert world.scheduler.blocks_reserved == 0
+    world.add(100, 600)
+    world.step()
+    held, capacity = world.scheduler.stats.blocks_used, world.scheduler.stats.blocks_total
+    assert 0 < held <= capacity
+    assert world.scheduler.blocks_reserved <= 1  # nobody has ended yet: no more than one to grow into is expected
+    world.drain()
+    assert world.scheduler.blocks_reserved == 0
+    for _ in range(3):
+        world.add(100, 600)
+    world.step()
+    used = world.scheduler.stats.blocks_used
+    assert world.scheduler.blocks_reserved > 30  # 600 tokens are expected by now, and are no part of the usage
+    assert used < 10
+    assert world.scheduler.stats.waiting == 2

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from support.played.world import World
 
+from halogend.control.cache_view import cache_view
 from halogend.control.draining import Draining, draining
 from halogend.control.events import Events
 from halogend.control.planning import Given
 from halogend.control.push import Push
 from halogend.control.receipts import Receipt
-from halogend.control.status import cache
 
 
 class PlayedAdmin:
@@ -60,7 +61,7 @@ class PlayedAdmin:
         return self.world.steering.ledger()
 
     def cache(self) -> dict[str, Any]:
-        return cache(self.world.house)
+        return cache_view(self.world.house, time.monotonic())
 
     def events(self) -> Events:
         return self.world.house.events
