@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import replace
 from typing import Any
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace, times: StepTimes) -> Report:
 
 
 def _measure(args: argparse.Namespace, machine: Machine, pool: BlockPool, times: StepTimes) -> Samples:
-    limits = replace(machine.lanes(machine.max_batch, long=None), watermarks=None, min_free_ratio=0.0)
+    limits = machine.first_come(machine.max_batch)  # the load alone says how full it is
     scheduler = Scheduler(limits, pool, FULL)
     samples = Samples(scheduler, pool, args.use)
     blend = Blend(args.seed)

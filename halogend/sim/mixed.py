@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from halogend.sched.blocks import BLOCK_TOKENS
@@ -31,20 +32,24 @@ def add(kinds: Any) -> None:
     parser.add_argument("--spread", type=float, default=0.0, help="lengths vary by this share either way")
     parser.add_argument("--max-batch", type=int, default=64)
     parser.add_argument("--pool-tokens", type=int, default=65536)
+    parser.add_argument("--step-tokens", type=int, default=256, help="the most that a step computes, in both arms")
+    parser.add_argument("--max-gap", type=float, default=0.25, help="seconds, of the lanes' arm")
+    parser.add_argument("--long-concurrent", type=int, default=1, help="of the lanes' arm")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace, times: StepTimes) -> Report:
     short = Shape(SHORT, SHORT_TOKENS[0] // args.divide, SHORT_TOKENS[1] // args.divide, spread=args.spread)
     long = Shape(LONG, LONG_TOKENS[0] // args.divide, LONG_TOKENS[1] // args.divide, spread=args.spread)
-    machine = Machine(args.pool_tokens // BLOCK_TOKENS, args.max_batch)
-    lane = LongLane(threshold=(short.prompt_tokens + long.prompt_tokens) // 2)
+    machine = Machine(args.pool_tokens // BLOCK_TOKENS, args.max_batch, args.step_tokens)
+    lane = LongLane((short.prompt_tokens + long.prompt_tokens) // 2, args.long_concurrent)
     report = Report(
         f"{args.clients} clients, {args.requests} requests: {SHORT} {short.prompt_tokens}/{short.answer_tokens}"
         f" and {LONG} {long.prompt_tokens}/{long.answer_tokens} tokens, {SHORT_WEIGHT} : {LONG_WEIGHT};"
         f" max_batch {args.max_batch}, pool {args.pool_tokens} tokens"
     )
-    arms = {"first come": machine.first_come(args.clients), "lanes": machine.lanes(args.clients, lane)}
+    lanes_limits = replace(machine.lanes(args.clients, lane), max_gap_s=args.max_gap)
+    arms = {"first come": machine.first_come(args.clients), "lanes": lanes_limits}
     measured = {name: _measure(args, machine, limits, (short, long), times) for name, limits in arms.items()}
     report.rows = {name: figures(measures) for name, measures in measured.items()}
     first_come, lanes = measured["first come"], measured["lanes"]
