@@ -30,7 +30,7 @@ from halogend.wire.messages import (
     SetThreads,
     Stop,
 )
-from halogend.wire.policy import EnginePolicy
+from halogend.wire.policy import Caller, EnginePolicy, SessionClass
 
 SHORT = {"max_model_len": 64}
 LARGE_POOL = {"reserve_blocks": 2048, "pool_bytes": 2048 * 64}
@@ -556,3 +556,29 @@ def test_the_largest_gap_of_a_request_is_told_once(start_engine: StartEngine) ->
     until_idle(engine, 9.0)
     last = [message for message in engine.client.told if isinstance(message, EngineStats)][-1]
     assert last.largest_gap_s == 0.0
+
+
+def test_what_is_found_again_is_told_to_both_sides(start_engine: StartEngine) -> None:
+    """The text process learns how much of a prompt was there already, the daemon how much in all."""
+    engine = start_engine()
+    prompt = tuple(number % 50 for number in range(40))
+    for number in (1, 2):
+        engine.client.data.send(make_generate(number, prompt, 3))
+        engine.client.until_ended(number)
+    assert engine.client.tokens[2] == engine.client.tokens[1] == generate(prompt, 3)
+    assert [pair for frame in engine.client.frames for pair in frame.reused] == [(1, 0), (2, 32)]
+    until_idle(engine, 2.0)
+    last = [message for message in engine.client.told if isinstance(message, EngineStats)][-1]
+    assert (last.prefix_query_tokens, last.prefix_hit_tokens) == (80, 32)
+    assert (last.blocks_used, last.blocks_cached, last.blocks_pinned) == (0, 2, 0)
+
+
+def test_what_a_class_pins_is_told_as_used_and_pinned(start_engine: StartEngine) -> None:
+    gold = SessionClass(name="gold", priority=1, pin_quota=0.5, ttl_s=1000.0)
+    engine = start_engine(policy=EnginePolicy(eviction="priority_lru", classes=(gold,)))
+    request = make_generate(1, tuple(range(40)), 3)
+    engine.client.data.send(type(request)(**{**_fields(request), "caller": Caller(klass="gold")}))
+    engine.client.until_ended(1)
+    until_idle(engine, 2.0)
+    last = [message for message in engine.client.told if isinstance(message, EngineStats)][-1]
+    assert (last.blocks_used, last.blocks_cached, last.blocks_pinned) == (2, 0, 2)
