@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from halogend.api.errors import response_to
+from halogend.api.quotas import Quotas
 from halogend.control.keys import Key, Keyring
 from halogend.control.requests import RequestError
 from halogend.obs.metrics import Metrics
@@ -43,6 +45,7 @@ class Guard:
         self._scope = scope
         self._metrics = metrics
         self._clock = clock
+        self._quotas = Quotas()
         self._logged_at: float | None = None
         self._unlogged = 0
 
@@ -52,16 +55,18 @@ class Guard:
             await self._app(scope, receive, send)
             return
         key: Key | None = None
-        try:
-            key = keyring.find(bearer(scope), self._clock())
-            admit(key, self._scope)
-        except RequestError as error:
-            self._refused(error, key, scope)
-            await response_to(error, {"www-authenticate": challenge(error)})(scope, receive, send)
-            return
-        name = "" if key is None else key.name
-        scope["state"] = {**(scope.get("state") or {}), "key": name, "grant": key}
-        with structlog.contextvars.bound_contextvars(key=name):
+        with ExitStack() as stack:
+            try:
+                key = keyring.find(bearer(scope), self._clock())
+                key = admit(key, self._scope)
+                if self._scope == "infer" and scope["method"] == "POST":
+                    stack.enter_context(self._quotas.entered(key, self._clock()))
+            except RequestError as error:
+                self._refused(error, key, scope)
+                await response_to(error, challenge(error))(scope, receive, send)
+                return
+            scope["state"] = {**(scope.get("state") or {}), "key": key.name, "grant": key}
+            stack.enter_context(structlog.contextvars.bound_contextvars(key=key.name))
             await self._app(scope, receive, send)
 
     def _refused(self, error: RequestError, key: Key | None, scope: Scope) -> None:
@@ -88,16 +93,22 @@ def bearer(scope: Scope) -> bytes:
     return bytes(token.strip())
 
 
-def admit(key: Key | None, scope: str) -> None:
-    """Raises RequestError unless the key opens this listener."""
+def admit(key: Key | None, scope: str) -> Key:
+    """The key, which opens this listener. Raises RequestError when it does not."""
     if key is None:
         raise RequestError("invalid_api_key", "The API key is not valid here.")
     if scope not in key.scopes:
         text = f"The API key `{key.name}` lacks the scope `{scope}`, which this listener wants."
         raise RequestError("insufficient_scope", text)
+    return key
 
 
-def challenge(error: RequestError) -> str:
-    """RFC 6750, section 3: a request that carried no key is told no more than the scheme."""
-    told = {"invalid_api_key": ', error="invalid_token"', "insufficient_scope": ', error="insufficient_scope"'}
-    return _REALM + told.get(error.code, "")
+def challenge(error: RequestError) -> dict[str, str]:
+    """RFC 6750, section 3: a request that carried no key is told no more than the scheme. None for who came in and
+    asks for too much."""
+    told = {
+        "missing_api_key": "",
+        "invalid_api_key": ', error="invalid_token"',
+        "insufficient_scope": ', error="insufficient_scope"',
+    }
+    return {"www-authenticate": _REALM + told[error.code]} if error.code in told else {}

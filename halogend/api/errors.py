@@ -23,6 +23,7 @@ log = structlog.get_logger(__name__)
 _INVALID = "invalid_request_error"
 _UNAVAILABLE = "service_unavailable_error"
 _SERVER = "server_error"
+_LIMITED = "rate_limit_error"
 _MESSAGE_CHARS = 2000
 
 
@@ -61,6 +62,8 @@ ERRORS: dict[str, ErrorRow] = {
     "invalid_api_key": ErrorRow(401, _INVALID, Code.NO_VALID_KEY),
     "insufficient_scope": ErrorRow(403, _INVALID, Code.KEY_SCOPE),
     "class_not_allowed": ErrorRow(403, _INVALID, Code.CLASS_NOT_ALLOWED),
+    "rate_limited": ErrorRow(429, _LIMITED, Code.KEY_QUOTA, retry=True, retry_after_s=1),
+    "too_many_at_once": ErrorRow(429, _LIMITED, Code.KEY_QUOTA, retry=True, retry_after_s=1),
     # what is addressed
     "not_found": ErrorRow(404, _INVALID, Code.BAD_REQUEST),
     "method_not_allowed": ErrorRow(405, _INVALID, Code.BAD_REQUEST),

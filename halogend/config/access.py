@@ -47,6 +47,19 @@ class KeyConfig(Section):
         default=(),
         max_length=64,
     )
+    rpm: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["off"] = setting(
+        "Requests a minute; over it: 429 with Retry-After. They come back evenly, and a minute's worth may come at "
+        "once.",
+        Apply.LIVE,
+        default="off",
+        unit="requests",
+    )
+    max_concurrent: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["off"] = setting(
+        "Requests that may wait and run at once; over it: 429 with Retry-After.",
+        Apply.LIVE,
+        default="off",
+        unit="requests",
+    )
     weight: float = setting(
         "Its share of a model beside other keys whose requests wait, counted in tokens.",
         Apply.LIVE,

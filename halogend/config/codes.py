@@ -142,6 +142,7 @@ class Code(enum.StrEnum):
     STALE_ORIGIN = "HAP-1019"
     CLASS_NOT_KNOWN = "HAP-1020"
     CLASS_NOT_ALLOWED = "HAP-1021"
+    KEY_QUOTA = "HAP-1022"
 
 
 def find(text: str) -> Code | None:

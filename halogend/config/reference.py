@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from halogend.config import accepts, schema
-from halogend.config.access import KeyConfig
 from halogend.config.canonical import canonical
 from halogend.config.codes import Code
 from halogend.config.fields import extra_of, key_of, nested
@@ -153,7 +152,6 @@ def _default(value: Any, extra: dict[str, Any]) -> str:
 def _unavailable_lines() -> Iterator[str]:
     names: dict[type[BaseModel], str] = {
         schema.ServerConfig: "server",
-        KeyConfig: "server.auth.keys[]",
         schema.DeviceConfig: "devices[]",
         schema.KernelsConfig: "models[].kernels",
     }

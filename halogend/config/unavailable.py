@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from halogend.config import schema
-from halogend.config.access import KeyConfig
 from halogend.config.codes import Code
 from halogend.config.values import shown
 
@@ -22,7 +21,6 @@ OFF = "off"
 LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
         schema.ServerConfig: {"metrics_compat": (OFF,)},
-        KeyConfig: {"rpm": (OFF,), "max_concurrent": (OFF,)},
         schema.DeviceConfig: {"thermal": (OFF,)},
         schema.KernelsConfig: {"cache_dir": ()},
         schema.ModelConfig: {

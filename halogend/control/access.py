@@ -125,7 +125,20 @@ def _key(config: KeyConfig, path: str, into: _Looking) -> Key | None:
 
 
 def _made(config: KeyConfig, digest: bytes) -> Key:
-    return Key(config.name, frozenset(config.scopes), digest, frozenset(config.classes), config.weight)
+    return Key(
+        config.name,
+        frozenset(config.scopes),
+        digest,
+        classes=frozenset(config.classes),
+        weight=config.weight,
+        rpm=_limit(config.rpm),
+        max_concurrent=_limit(config.max_concurrent),
+    )
+
+
+def _limit(value: int | str) -> int | None:
+    """`off` is none."""
+    return value if isinstance(value, int) else None
 
 
 def _certificate(config: TlsConfig | None, path: str, into: _Looking) -> Certificate | None:
@@ -178,8 +191,9 @@ def _key_changes(old: ServerConfig, new: ServerConfig) -> Iterator[dict[str, Any
             before_, after_ = getattr(was, field_name), getattr(is_, field_name)
             if set(before_) != set(after_):
                 yield _line(f"{path}.{field_name}", list(before_), list(after_))
-        if was.weight != is_.weight:
-            yield _line(f"{path}.weight", was.weight, is_.weight)
+        for field_name in ("weight", "rpm", "max_concurrent"):
+            if getattr(was, field_name) != getattr(is_, field_name):
+                yield _line(f"{path}.{field_name}", getattr(was, field_name), getattr(is_, field_name))
         if was.file != is_.file:
             yield _line(f"{path}.file", was.file, is_.file)
 

@@ -25,13 +25,15 @@ class KeyFileError(Exception):
 @dataclass(frozen=True, slots=True)
 class Key:
     """`digest` is the sha256 of the key's bytes. `classes` are those that its requests may name, `weight` is its
-    share beside other keys."""
+    share beside other keys; `rpm` and `max_concurrent` None: no limit."""
 
     name: str
     scopes: frozenset[str]
     digest: bytes
     classes: frozenset[str] = frozenset()
     weight: float = 1.0
+    rpm: int | None = None
+    max_concurrent: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -99,6 +101,8 @@ class Keyring:
                 "scopes": sorted(key.scopes),
                 "classes": sorted(key.classes),
                 "weight": key.weight,
+                "rpm": key.rpm,
+                "max_concurrent": key.max_concurrent,
                 "fingerprint": key.fingerprint[:12],
                 "previous_valid_s": max(self._left_s(key.name, now), default=0.0),
             }

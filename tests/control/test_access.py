@@ -185,7 +185,7 @@ def test_keys_that_come_go_and_change_are_named(write: Write) -> None:
     old = with_keys(*({"name": name, "file": files[name]} for name in "abc"))
     new = with_keys(
         {"name": "c", "file": files["d"]},
-        {"name": "b", "file": files["b"], "scopes": ("admin",), "classes": ("gold",), "weight": 2.0},
+        {"name": "b", "file": files["b"], "scopes": ("admin",), "classes": ("gold",), "weight": 2.0, "rpm": 60},
         {"name": "d", "file": files["a"]},
     )
     told = [(each["field"], each["old"], each["new"]) for each in changes(seen(old), seen(new))]
@@ -194,6 +194,7 @@ def test_keys_that_come_go_and_change_are_named(write: Write) -> None:
         ("server.auth.keys.b.scopes", ["infer"], ["admin"]),
         ("server.auth.keys.b.classes", [], ["gold"]),
         ("server.auth.keys.b.weight", 1.0, 2.0),
+        ("server.auth.keys.b.rpm", "off", 60),
         ("server.auth.keys.c.file", files["c"], files["d"]),
         ("server.auth.keys.d", None, ["infer"]),
     ]

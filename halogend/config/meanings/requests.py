@@ -74,5 +74,8 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
     "HAP-1021": ("the class is not for this API key",
         "`X-Halogen-Class` names a class of the model that the key may not name: it decides who goes first.",
         "Leave the header out, or list the class in `classes` of the key under `server.auth.keys`."),
+    "HAP-1022": ("the API key asks for too much",
+        "The key has as many requests running as `max_concurrent` allows, or sent more than `rpm` a minute.",
+        "Try again after the seconds in Retry-After; raise the key's limit under `server.auth.keys`."),
 }
 # fmt: on
