@@ -15,7 +15,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
@@ -26,14 +25,6 @@ from halogend.sched.tables import BlockTables
 
 _LEARNT_FROM = 64  # requests that count in the mean
 _HYSTERESIS = 0.02
-
-
-class Verdict(Enum):
-    """Whether a request may come in now, and if not, whether others may before it."""
-
-    ADMIT = "admit"
-    PASS = "pass"  # noqa: S105 (not a password)
-    STOP = "stop"
 
 
 class LearntShare:
@@ -139,33 +130,30 @@ class Admission:
     def forecast(self, running: Iterable[Sequence]) -> Forecast:
         return Forecast(map(self.growth, running))
 
-    def verdict(self, sequence: Sequence, forecast: Forecast, held: int) -> Verdict:
+    def fits(self, sequence: Sequence, forecast: Forecast, held: int) -> bool:
         """Whether it fits beside those who run and hold `held` blocks."""
         wanted = self.growth(sequence)
-        verdict = self._under_watermarks(sequence, wanted.blocks, self._tables.used)
-        if verdict is not Verdict.ADMIT or forecast.peak_with(wanted) <= held + self._spare(sequence):
-            return verdict
-        return Verdict.PASS if self._soft.closed and not sequence.admitted else Verdict.STOP
+        if not self._under_watermarks(wanted.blocks, self._tables.used):
+            return False
+        return forecast.peak_with(wanted) <= held + self._spare(sequence)
 
     def would_fit(self, sequence: Sequence, freed: int) -> bool:
         """Whether it would, if others gave `freed` blocks back: worth their while."""
         wanted = self.growth(sequence).blocks
-        verdict = self._under_watermarks(sequence, wanted, self._tables.used - freed)
-        return verdict is Verdict.ADMIT and wanted <= freed + self._spare(sequence)
+        return self._under_watermarks(wanted, self._tables.used - freed) and wanted <= freed + self._spare(sequence)
 
     def blocks_at_most(self, positions: int) -> int:
         """The most blocks that a request of so many positions can hold."""
         return self._layout.blocks_for_request(positions, self._chunk)
 
-    def _under_watermarks(self, sequence: Sequence, wanted: int, used: int) -> Verdict:
+    def _under_watermarks(self, wanted: int, used: int) -> bool:
+        """Above the soft mark only who stays under the hard one, above the hard one nobody."""
         if (marks := self._limits.watermarks) is None:
-            return Verdict.ADMIT
+            return True
         capacity = self._pool.capacity
         if self._hard.would_close(used / capacity, marks.hard):
-            return Verdict.STOP
-        if self._soft.would_close(used / capacity, marks.soft) and used + wanted > marks.hard * capacity:
-            return Verdict.STOP if sequence.admitted else Verdict.PASS
-        return Verdict.ADMIT
+            return False
+        return not self._soft.would_close(used / capacity, marks.soft) or used + wanted <= marks.hard * capacity
 
     def _spare(self, sequence: Sequence) -> int:
         """Blocks that it may count on: some are kept for short requests."""

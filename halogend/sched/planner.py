@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from halogend.sched.admission import Admission, Forecast, Verdict
+from halogend.sched.admission import Admission, Forecast
 from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.sched.draft import Draft
 from halogend.sched.lanes import Lanes
@@ -105,11 +105,9 @@ class Planner:
         for sequence in self._candidates(draft, priority, long=False):
             if draft.spent:
                 return False
-            verdict = self._ask(draft, sequence)
-            if verdict is Verdict.ADMIT:
-                self._enter(draft, sequence)
-            elif verdict is Verdict.STOP or self._lanes.is_due(sequence):
+            if not self._may_enter(draft, sequence):
                 return True
+            self._enter(draft, sequence)
         return False
 
     def _place_long(self, draft: Draft, priority: int) -> bool:
@@ -126,12 +124,10 @@ class Planner:
         for sequence in self._candidates(draft, priority, long=True):
             if draft.spent or places <= 0:
                 return False
-            verdict = self._ask(draft, sequence)
-            if verdict is Verdict.ADMIT:
-                self._enter(draft, sequence)
-                places -= sequence.long and draft.left(sequence) > 0
-            elif verdict is Verdict.STOP or self._lanes.is_due(sequence):
+            if not self._may_enter(draft, sequence):
                 return True
+            self._enter(draft, sequence)
+            places -= sequence.long and draft.left(sequence) > 0
         return False
 
     def _candidates(self, draft: Draft, priority: int, *, long: bool) -> list[Sequence]:
@@ -139,32 +135,32 @@ class Planner:
         if not line or draft.spent or self._closed:
             return []
         self._admission.look()
-        return self._admission.in_order(line).copy()
+        return (line if self._lanes.is_due(line[0]) else self._admission.in_order(line)).copy()
 
     # --- who comes in -------------------------------------------------------------------------------
 
-    def _ask(self, draft: Draft, sequence: Sequence) -> Verdict:
-        """Whether it comes in; those of a lower priority give way to it if that is what it takes."""
+    def _may_enter(self, draft: Draft, sequence: Sequence) -> bool:
+        """Those of a lower priority give way to it if that is what it takes."""
         if sequence.pending:  # a token on its way is named by a slot that it no longer has
-            return Verdict.STOP
-        verdict = self._verdict(sequence)
-        if verdict is Verdict.ADMIT or not self._may_displace(sequence):
-            return verdict
+            return False
+        if self._fits(sequence):
+            return True
+        if not self._may_displace(sequence):
+            return False
         while self._running.victim.priority < sequence.priority:
             self._give_way(draft, self._running.victim)
-            verdict = self._verdict(sequence)
-            if verdict is Verdict.ADMIT:
-                break
-        return verdict
+            if self._fits(sequence):
+                return True
+        return False
 
-    def _verdict(self, sequence: Sequence) -> Verdict:
+    def _fits(self, sequence: Sequence) -> bool:
         if not len(self._running):
-            return Verdict.ADMIT
+            return True
         if len(self._running) >= self._limits.max_batch:
-            return Verdict.STOP
+            return False
         if self._forecast is None:
             self._forecast = self._admission.forecast(self._running)
-        return self._admission.verdict(sequence, self._forecast, sum(s.held for s in self._running))
+        return self._admission.fits(sequence, self._forecast, sum(s.held for s in self._running))
 
     def _may_displace(self, sequence: Sequence) -> bool:
         lower = [s for s in self._running if s.priority < sequence.priority]
