@@ -30,10 +30,11 @@ def add(kinds: Any) -> None:
     parser.add_argument("--think", type=float, default=0.0, help="seconds from an answer to the next request")
     parser.add_argument("--divide", type=int, default=1, help="lengths by this (8: an eighth)")
     parser.add_argument("--spread", type=float, default=0.0, help="lengths vary by this share either way")
-    parser.add_argument("--max-batch", type=int, default=64)
-    parser.add_argument("--pool-tokens", type=int, default=65536)
-    parser.add_argument("--step-tokens", type=int, default=256, help="the most that a step computes, in both arms")
-    parser.add_argument("--max-gap", type=float, default=0.25, help="seconds, of the lanes' arm")
+    parser.add_argument("--max-batch", type=int, default=160, help="of both arms: more than there are clients")
+    parser.add_argument("--pool-tokens", type=int, default=262144, help="of both arms: most clients fit")
+    parser.add_argument("--step-tokens", type=int, default=256, help="the most of one request, and of an unpaced step")
+    parser.add_argument("--paced-tokens", type=int, default=512, help="the most of a step whose time is bounded")
+    parser.add_argument("--max-gap", type=float, default=1.0, help="seconds, of the lanes' arm")
     parser.add_argument("--long-concurrent", type=int, default=1, help="of the lanes' arm")
     parser.set_defaults(run=run)
 
@@ -41,7 +42,7 @@ def add(kinds: Any) -> None:
 def run(args: argparse.Namespace, times: StepTimes) -> Report:
     short = Shape(SHORT, SHORT_TOKENS[0] // args.divide, SHORT_TOKENS[1] // args.divide, spread=args.spread)
     long = Shape(LONG, LONG_TOKENS[0] // args.divide, LONG_TOKENS[1] // args.divide, spread=args.spread)
-    machine = Machine(args.pool_tokens // BLOCK_TOKENS, args.max_batch, args.step_tokens)
+    machine = Machine(args.pool_tokens // BLOCK_TOKENS, args.max_batch, args.step_tokens, args.paced_tokens)
     lane = LongLane((short.prompt_tokens + long.prompt_tokens) // 2, args.long_concurrent)
     report = Report(
         f"{args.clients} clients, {args.requests} requests: {SHORT} {short.prompt_tokens}/{short.answer_tokens}"
