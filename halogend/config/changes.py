@@ -29,7 +29,7 @@ def _class_changes(old: ModelConfig, new: ModelConfig) -> Iterator[FieldChange]:
         if was is not None and is_ is not None:
             yield from changed_fields(was, is_, path)
         else:
-            stated = [None if each is None else each.model_dump(by_alias=True) for each in (was, is_)]
+            stated = [None if each is None else each.model_dump(by_alias=True, exclude_defaults=True) for each in (was, is_)]
             yield FieldChange(path, stated[0], stated[1], Apply.LIVE)
 
 

@@ -150,7 +150,13 @@ def _changes(old: BaseModel, new: BaseModel, prefix: str) -> Iterator[FieldChang
         if isinstance(before, BaseModel) and isinstance(after, BaseModel):
             yield from _changes(before, after, path)
         elif before != after:
-            yield FieldChange(path, before, after, Apply(extra_of(info)["x-apply"]))
+            apply = Apply(extra_of(info)["x-apply"])
+            yield FieldChange(path, _stated(before, info), _stated(after, info), apply)
+
+
+def _stated(value: Any, info: FieldInfo) -> Any:
+    """A section that is there where nothing is said, and is not, was switched off by a word."""
+    return extra_of(info).get("x-word") if value is None and info.default is not None else value
 
 
 def unindexed(path: str) -> str:

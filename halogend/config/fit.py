@@ -8,7 +8,7 @@ from halogend.config.codes import Code, find
 from halogend.config.facts import DeviceFacts, Facts, FileFact, KvFacts, ModelFacts
 from halogend.config.placement import by_device, host_entries, kv_ratios, spares
 from halogend.config.places import Places
-from halogend.config.policy_rules import holds_no_request, queue_too_short
+from halogend.config.policy_rules import holds_no_request
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES, PRODUCTS, cores_of, cores_text
@@ -82,9 +82,6 @@ def _limits(model: ModelConfig, known: ModelFacts, path: str, places: Places) ->
             message = f"`{name}` {value} is over the model's own limit of {limit} tokens by {value - limit}"
             hint = f"lower it to {limit}, or remove the line"
             yield places.problem(Code.OVER_MODEL_LIMIT, f"{path}.{name}", message, hint)
-    longest = model.request_tokens(limit)
-    if model.max_prompt_len is None and 0 < model.max_queue_tokens < longest:
-        yield queue_too_short(model, longest, "`max_model_len`" if model.max_model_len else "the model", path, places)
 
 
 def _presence(document: Document, devices: tuple[DeviceFacts, ...], places: Places) -> Iterator[Problem]:

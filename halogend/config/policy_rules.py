@@ -94,19 +94,6 @@ def _lanes(model: ModelConfig, path: str, places: Places) -> Iterator[Problem]:
         message = f"`long_prompt.max_concurrent` {lane.max_concurrent} is more than `max_batch` {model.max_batch}"
         hint = "lower it: what long prompts take, short ones wait for"
         yield places.problem(Code.LANES, f"{path}.long_prompt.max_concurrent", message, hint)
-    longest = model.max_prompt_len
-    if longest is not None and 0 < model.max_queue_tokens < longest:
-        yield queue_too_short(model, longest, "`max_prompt_len`", path, places)
-
-
-def queue_too_short(model: ModelConfig, longest: int, what: str, path: str, places: Places) -> Problem:
-    """A prompt of `longest` tokens, which `what` allows, could never wait."""
-    message = (
-        f"`max_queue_tokens` {model.max_queue_tokens} is less than one prompt of {longest} tokens, which {what} "
-        "allows: it would be refused whenever it had to wait"
-    )
-    hint = f"raise it to at least {longest}, lower max_prompt_len, or write 0 for no limit"
-    return places.problem(Code.LANES, f"{path}.max_queue_tokens", message, hint)
 
 
 def _classes_of_keys(document: Document, places: Places) -> Iterator[Problem]:

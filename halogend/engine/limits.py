@@ -44,8 +44,8 @@ def _session_class(each: wire.SessionClass) -> SessionClass:
 
 def sched_caller(caller: wire.Caller, policy: wire.EnginePolicy) -> Caller:
     """Who asks, in the scheduler's numbers. A class that the policy no longer names is as good as none; what one
-    key has cached is found by that key alone unless the scope is shared. Raises ValueError for a weight that is no
-    share."""
+    key has cached is found by that key alone unless the scope is shared; two keys that call a conversation the same
+    have two. Raises ValueError for a weight that is no share."""
     known = next((each for each in policy.classes if each.name == caller.klass), None)
     return Caller(
         scope=b"" if policy.cache_scope == "shared" else caller.key.encode(),
@@ -53,7 +53,7 @@ def sched_caller(caller: wire.Caller, policy: wire.EnginePolicy) -> Caller:
         weight=caller.weight,
         priority=known.priority if known else 0,
         klass=known.name if known else "",
-        session=caller.session,
+        session=f"{caller.key}\n{caller.session}" if caller.session else "",
     )
 
 

@@ -165,16 +165,6 @@ def test_the_bounds_of_the_pool_count_like_its_share() -> None:
     assert judged(least.format(640)) == []
 
 
-def test_a_queue_that_holds_no_prompt_of_the_models_own_length() -> None:
-    text = "model: /a.gguf\nmax_queue_tokens: {}\n"
-    problem = only(judged(text.format(2047)))
-    assert (problem.code, problem.line) == (Code.LANES, 2)
-    assert "2048 tokens, which the model allows" in problem.message
-    assert judged(text.format(2048)) == []
-    assert judged(text.format(0)) == []
-    assert judged(text.format(100) + "max_prompt_len: 100\n") == []
-
-
 def test_the_document_may_allow_less_memory_than_there_is() -> None:
     text = HEAD + "devices: [{{id: cpu, memory: {}, reserve: 0KiB}}]\nmodels: [{{name: a, model: /a.gguf}}]\n"
     assert only(judged(text.format("150MiB").replace(", reserve: 0KiB", ""))).code == Code.WEIGHTS_DO_NOT_FIT

@@ -93,10 +93,9 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
         ("`kv_block_pool.min_tokens` and `max_tokens` bound a pool that must hold one request of `max_model_len` and "
          "lie within what `kv_cache_ratio` or `kv_cache_bytes` allow."),
         "Lower `min_tokens`, raise `max_tokens` or the share of memory, or lower `max_model_len`."),
-    "HCF-1134": ("a lane or a queue that cannot work",
-        ("`long_prompt.max_concurrent` over `max_batch` would let long prompts take every place; `max_queue_tokens` "
-         "below one prompt would refuse that prompt whenever it had to wait, however often it came."),
-        "Lower `max_concurrent`; raise `max_queue_tokens` to the longest prompt at least, or write 0 for no limit."),
+    "HCF-1134": ("the long lane is wider than the batch",
+        "`long_prompt.max_concurrent` over `max_batch` would let long prompts take every place.",
+        "Lower it; what long prompts take, short ones wait for."),
     "HCF-1201": ("the device is not there",
         "The document names a device this machine does not have, or that its driver does not show.",
         "Take one of the devices the message names. `halogend check --target DEVICE` checks for another machine."),
