@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from halogend.config.fields import Apply, FieldChange, changed_fields
-from halogend.config.schema import ModelConfig
+from halogend.config.schema import ModelConfig, SessionClassConfig
 
 
 def model_changes(old: ModelConfig, new: ModelConfig) -> tuple[FieldChange, ...]:
@@ -29,8 +30,11 @@ def _class_changes(old: ModelConfig, new: ModelConfig) -> Iterator[FieldChange]:
         if was is not None and is_ is not None:
             yield from changed_fields(was, is_, path)
         else:
-            stated = [None if each is None else each.model_dump(by_alias=True, exclude_defaults=True) for each in (was, is_)]
-            yield FieldChange(path, stated[0], stated[1], Apply.LIVE)
+            yield FieldChange(path, _told(was), _told(is_), Apply.LIVE)
+
+
+def _told(each: SessionClassConfig | None) -> dict[str, Any] | None:
+    return None if each is None else each.model_dump(by_alias=True, exclude_defaults=True)
 
 
 def _is_live(old: ModelConfig, new: ModelConfig) -> bool:
