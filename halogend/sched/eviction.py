@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from halogend.sched.blocks import BlockPool
+from halogend.sched.buddy import RUN_BLOCKS
 from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout, sliding_blocks
 from halogend.sched.prefix import Node, PrefixIndex, Session
@@ -24,8 +25,7 @@ _REGULAR = 0.4  # of its interval: whose turns come closer to it than that comes
 _SELDOM = 0.3  # of its interval, at least, passes until something comes again
 _DEEP_BLOCKS = 512  # a block this deep costs twice the computing of the first: attention looks back over all
 _MOST_COST = 4.0  # times that of the first: a long conversation that is over goes some day
-_RUN_BLOCKS = 8  # of a branch are evicted together, so that runs come free: a sequence grows block by block
-_LARGE_POOL_BLOCKS = 1024  # from so many on, a run is a small part of the pool
+_LARGE_POOL_BLOCKS = 1024  # from so many on a run is a small part of the pool, and evicted as a whole
 _FEW_LEAVES = 64  # are all looked at for each eviction; of more, so many that the cost stays the same
 
 
@@ -115,6 +115,19 @@ class Evictor:
             why = self._drop_some(blocks, asker)
             self.evicted[reason or why] += self._pool.free_count - before
 
+    def make_rows(self, count: int, after: int, asker: Session | None) -> None:
+        """Evicts a little more, so that `count` blocks need not be scattered; in a pool where a run is a small part."""
+        if self._pool.capacity < _LARGE_POOL_BLOCKS:
+            return
+        most = self._pool.free_count + count + RUN_BLOCKS
+        while (
+            self._pool.in_rows(after) < count
+            and (before := self._pool.free_count) < most
+            and (self._behind or self._stale or self._leaves)
+        ):
+            why = self._drop_some(before + 1, asker)
+            self.evicted[why] += self._pool.free_count - before
+
     def _drop_some(self, blocks: int, asker: Session | None) -> str:
         if self._behind:
             self._drop_behind()
@@ -161,7 +174,7 @@ class Evictor:
     def _drop_branch(self, node: Node, blocks: int) -> None:
         """From a leaf up, while more is needed and it is one branch still."""
         used, useless = node.habit.used, self._is_useless(node)
-        run = _RUN_BLOCKS if self._pool.capacity >= _LARGE_POOL_BLOCKS else 1
+        run = RUN_BLOCKS if self._pool.capacity >= _LARGE_POOL_BLOCKS else 1
         while True:
             block = node.blocks[0]
             node = self._remove(node)

@@ -129,9 +129,12 @@ class BlockTables:
         missing = blocks_for(end) - len(sequence.blocks[0])
         if missing <= 0:
             return
-        self._evictor.make_free(missing * self._layout.tables, _session(sequence))
+        session = _session(sequence)
+        self._evictor.make_free(missing * self._layout.tables, session)
         for table in sequence.blocks:
-            table.extend(self._pool.take(missing, table[-1] if table else 0))
+            after = table[-1] if table else 0
+            self._evictor.make_rows(missing, after, session)
+            table.extend(self._pool.take(missing, after))
         sequence.held += missing * self._layout.tables
 
     def written(self, sequence: Sequence, end: int, now: float) -> None:
