@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from halogen_kernels import AttentionShape, Kernels, Span, Workspace, reference, select
-from halogen_kernels.cpu import attention
+from halogen_kernels.cpu import attention, groups
 from halogen_kernels.cpu import softcap as softcapped
 from halogen_kernels.cpu.attention import AttentionPlan
 from halogen_kernels.cpu.groups import group_by_length
@@ -131,16 +131,50 @@ def test_short_sequences_do_not_pay_for_a_long_one() -> None:
     assert group_by_length([], shape, None) == []
 
 
-def test_contexts_are_gathered_in_bounded_parts() -> None:
-    """Three sequences of 85 blocks, 32,768 values each, are just within the bound; a longer one goes alone."""
+def test_contexts_are_gathered_in_parts_that_stay_in_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sequences of 10 blocks, 32,768 values each, are within the bound; a longer one goes alone."""
     shape = AttentionShape(8, 8, 128, 0.1, 16)
-    positions = 85 * 16
+    positions = 10 * 16
     spans = [Span(row, 1, positions - 1, []) for row in range(8)]
-    assert [len(group) for group in group_by_length(spans, shape, None)] == [3, 3, 2]
-    assert [len(group) for group in group_by_length([Span(0, 1, 20 * positions, []), *spans[1:3]], shape, None)] == [
-        1,
-        2,
+
+    def sizes(shape: AttentionShape, spans: list[Span]) -> list[int]:
+        return [len(group) for group in group_by_length(spans, shape, None)]
+
+    assert sizes(shape, spans) == [3, 3, 2]
+    assert sizes(shape, [Span(0, 1, 20 * positions, []), *spans[1:3]]) == [1, 2]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    one_head = AttentionShape(8, 1, 1024, 0.1, 16)
+    assert sizes(one_head, spans) == [4, 4], "as many as there are threads"
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    longer = [Span(row, 1, 8 * positions - 1, []) for row in range(8)]
+    assert sizes(one_head, longer) == [3, 3, 2], "but not more scratch memory than that"
+
+
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_context_in_a_row_is_used_where_it_lies_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, softcap: float
+) -> None:
+    monkeypatch.setattr(groups, "IN_PLACE_VALUES", 4096)
+    shape = AttentionShape(4, 2, 16, 0.25, T, softcap)
+    cache = torch.randn(200, T * shape.kv_width).to(dtype)
+    cache[0] = 0
+    queries = torch.randn(3, 4, 16).to(dtype)
+    spans = [
+        Span(0, 1, 60 * T - 2, list(range(30, 90))),
+        Span(1, 1, 30 * T - 1, [9, *range(101, 130)]),
+        Span(2, 1, 2 * T - 1, [5, 6]),
     ]
+    # Behind the window are 37 blocks of the first, and the one of the second that lies elsewhere.
+    for window, chosen, places in ((None, spans, [30, None, None]), (90, spans[:1], [67]), (90, spans[1:2], [107])):
+        rows = [replace(span, row=row) for row, span in enumerate(chosen)]
+        case = Case(shape, rows, queries[: len(rows)], cache)
+        plan = attention.plan_attention(shape, rows, window, dtype, Workspace())
+        assert [group.place for group in plan.groups] == places
+        gathered = replace(plan, groups=tuple(replace(group, place=None) for group in plan.groups))
+        got = attention.attend(case.queries, cache, plan)
+        assert torch.equal(got, attention.attend(case.queries, cache, gathered))
+        assert (got.double() - naive(case, window)).abs().max() < 0.03
 
 
 def test_decoding_alone_or_beside_others_differs_in_the_last_bit_at_most() -> None:

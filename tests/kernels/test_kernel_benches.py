@@ -19,3 +19,15 @@ def test_quantised_linear(dtype: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "plain (" in heads
     assert "int4 (reference.int4)" in heads
     assert [line.split()[0] for line in lines] == ["1", "4", "16", "256"]
+
+
+@pytest.mark.parametrize("model", ["smollm2", "gemma3"])
+def test_paged_attention(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = runpy.run_path(str(BENCHES / "paged_attention.py"))
+    sizes = ["--contexts", "100,300", "--batches", "1,2", "--cache-mib", "1", "--threads", "1"]
+    bench["main"](["--model", model, "--cpu-time", *sizes])
+    title, heads, *lines = capsys.readouterr().out.splitlines()
+    assert title.startswith(f"{model}, bfloat16, 1 threads")
+    assert heads.endswith("row")
+    assert [line.split()[:2] for line in lines] == [["1", "100"], ["1", "300"], ["2", "100"], ["2", "300"]]
+    assert all("(1.00)" in line for line in lines)

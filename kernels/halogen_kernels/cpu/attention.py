@@ -1,7 +1,8 @@
 """Paged attention: blocks are gathered into scratch memory, then multiplied with at once.
 
 Rows that are alone in their span (decode) are taken together: sequences of about the same length
-form a group, padded with block 0 and masked. Spans of several rows (prompt chunks) run one by one.
+form a group, padded with block 0 and masked. A long one whose blocks lie in a row is not gathered but read
+where it lies. Spans of several rows (prompt chunks) run one by one.
 
     decode group     q [B, G, H/G, d]   K, V [B, G, L, d]        mask [B, 1, 1, L]
     prompt chunk     q [G, H/G, n, d]   K, V [G, (H/G), L, d]    mask [n, L] or causal
@@ -94,7 +95,11 @@ def _gather(cache: Tensor, table: Tensor, plan: AttentionPlan) -> Tensor:
 
 def _attend_group(queries: Tensor, cache: Tensor, group: DecodeGroup, plan: AttentionPlan) -> Tensor:
     shape = plan.shape
-    context = _gather(cache, group.table, plan).view(group.count, -1, 2, shape.kv_heads, shape.head_dim)
+    if group.place is None:
+        context = _gather(cache, group.table, plan)
+    else:
+        context = cache[group.place : group.place + len(group.table)]
+    context = context.view(group.count, -1, 2, shape.kv_heads, shape.head_dim)
     grouped = queries.reshape(group.count, shape.kv_heads, shape.group, shape.head_dim)
     if shape.softcap:
         return softcap.attend_group(grouped, context, group.mask, shape, plan.workspace)
