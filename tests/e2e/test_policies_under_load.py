@@ -18,7 +18,11 @@ async def ask(client, number):
     body = {"model": "m", "prompt": PROMPTS[number], "max_tokens": TOKENS, "temperature": 0}
     answer = await client.post("/v1/completions", json=body, headers={"x-halogen-session": f"s-{number}"})
     assert answer.status_code == 200, answer.text
-    return answer.json()["choices"][0]
+    return answer.json()
+
+
+async def said(client, number):
+    return (await ask(client, number))["choices"][0]
 
 
 class Load:
@@ -45,7 +49,7 @@ class Load:
 
     async def _client(self, client, number):
         while not self.stops:
-            got = await ask(client, number)
+            got = await said(client, number)
             self.answered += 1
             self.came.set()
             if got != self.alone[number]:
@@ -60,7 +64,11 @@ async def test_every_policy_is_live_under_load_in_under_a_second_and_no_token_is
     with live(tmp_path, document(port, model), port) as daemon:
         daemon.until_serving()
         async with httpx.AsyncClient(base_url=daemon.url, timeout=60) as client:
-            alone = [await ask(client, number) for number in range(CLIENTS)]
+            alone = [await said(client, number) for number in range(CLIENTS)]
+            usage = (await ask(client, 1))["usage"]  # the longer prompt, for the second time
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        assert 16 <= cached < usage["prompt_tokens"]
+        assert cached % 16 == 0
         load = Load(daemon.url, alone)
         running = asyncio.create_task(load.run())
         transport = httpx.AsyncHTTPTransport(uds=daemon.admin.removeprefix("unix:"))
@@ -79,5 +87,6 @@ async def test_every_policy_is_live_under_load_in_under_a_second_and_no_token_is
         assert load.wrong == []
         assert load.answered > len(changes) * CLIENTS
         assert pool["generation"] == 1
+        assert pool["prefix"]["hit_tokens"] > cached
         assert pool["blocks_used"] + pool["blocks_cached"] + pool["blocks_free"] == pool["blocks_total"]
         assert statistics.median(took.values()) < 1.0, took
