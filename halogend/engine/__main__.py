@@ -8,12 +8,7 @@ import os
 import socket
 import sys
 
-import structlog
-
-from halogend.engine.worker import EXIT_BUG, EngineWorker
-from halogend.obs.log import configure_worker
-from halogend.wire.channel import WorkerChannel
-from halogend.wire.process import die_with_parent
+from halogend.wire.process import die_with_parent, import_nicely
 
 
 def main() -> int:
@@ -25,6 +20,13 @@ def main() -> int:
     arguments = parser.parse_args()
     die_with_parent(arguments.parent_pid)
     faulthandler.enable()
+    import_nicely("halogend.engine.worker")
+    import structlog  # noqa: PLC0415 (imported above, nicely)
+
+    from halogend.engine.worker import EXIT_BUG, EngineWorker  # noqa: PLC0415 (as above)
+    from halogend.obs.log import configure_worker  # noqa: PLC0415 (as above)
+    from halogend.wire.channel import WorkerChannel  # noqa: PLC0415 (as above)
+
     configure_worker("engine")
     control, data = (WorkerChannel(socket.socket(fileno=fd)) for fd in (arguments.control_fd, arguments.data_fd))
     try:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import socket
 
-from halogend.obs.log import configure_worker
-from halogend.text.process import Sockets, TextProcess
-from halogend.wire.process import die_with_parent
+from halogend.wire.process import die_with_parent, import_nicely
 
 
 async def _run(control_fd: int, data_fd: int, engine_fd: int) -> None:
+    from halogend.text.process import Sockets, TextProcess  # noqa: PLC0415 (imported by main, nicely)
+
     sockets = Sockets(*(socket.socket(fileno=fd) for fd in (control_fd, data_fd, engine_fd)))
     await TextProcess(sockets).run()
 
@@ -23,6 +22,11 @@ def main() -> None:
     parser.add_argument("--parent-pid", type=int, required=True)
     arguments = parser.parse_args()
     die_with_parent(arguments.parent_pid)
+    import_nicely("halogend.text.process")
+    import asyncio  # noqa: PLC0415 (imported above, nicely)
+
+    from halogend.obs.log import configure_worker  # noqa: PLC0415 (as above)
+
     configure_worker("text")
     asyncio.run(_run(arguments.control_fd, arguments.data_fd, arguments.engine_fd))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import signal
 import threading
@@ -11,6 +12,7 @@ import time
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 EXIT_PEER_LOST = 4  # the other process of the generation went first
 EXIT_ORPHANED = 6
+_NICEST = 19
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -36,6 +38,25 @@ def nice_thread(level: int) -> None:
     """
     thread = threading.get_native_id()
     os.setpriority(os.PRIO_PROCESS, thread, max(level, os.getpriority(os.PRIO_PROCESS, thread)))
+
+
+def import_nicely(module: str) -> None:
+    """Imports `module` and all that it needs in a thread at nice 19, and waits: it takes a core for some tenths of
+    a second, which those who serve beside would wait for. Raises what the import raises."""
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        nice_thread(_NICEST)
+        try:
+            importlib.import_module(module)
+        except BaseException as error:  # noqa: BLE001 (whatever it is, the caller gets it)
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name="import")
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
 
 
 class ThreadClock:

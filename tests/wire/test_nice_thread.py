@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from halogend.wire.process import nice_thread
+from halogend.wire.process import import_nicely, nice_thread
 
 
 def _niceness() -> int:
@@ -34,3 +36,20 @@ def test_alone_it_loads_as_any_thread_does() -> None:
     with ThreadPoolExecutor(1) as loader:
         loader.submit(nice_thread, 0).result()
         assert loader.submit(_niceness).result() == before
+
+
+def test_what_is_imported_nicely_is_there_and_whoever_wanted_it_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "heavy_import.py").write_text(
+        "import os, threading\nNICENESS = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())\n"
+    )
+    (tmp_path / "broken_import.py").write_text("raise ValueError('in the middle')\n")
+    before = _niceness()
+    import_nicely("heavy_import")
+    assert sys.modules["heavy_import"].NICENESS == 19
+    with pytest.raises(ValueError, match="in the middle"):
+        import_nicely("broken_import")
+    assert _niceness() == before
+    del sys.modules["heavy_import"]

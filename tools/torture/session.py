@@ -50,7 +50,7 @@ class Options:
 
 
 async def torture(options: Options) -> Evidence:
-    """A run that breaks off is a fault among the others."""
+    """A run that breaks off is a fault among the others; so is one that is cancelled, which reports what was seen."""
     cores, evidence = Cores.present(), Evidence()
     evidence.machine = {"daemon_cores": sorted(cores.daemon), "load_cores": sorted(cores.load)}
     tiny = [Checkpoint(path, "tiny", "fp32", "2MiB") for path in await asyncio.to_thread(_write_tiny, options.folder)]
@@ -66,6 +66,8 @@ async def torture(options: Options) -> Evidence:
             await run.all(tiny, real)
         except (Fault, OSError) as error:
             evidence.faults.append(f"the run broke off: {type(error).__name__}: {error}\n{daemon.log_tail()}")
+        except asyncio.CancelledError:
+            evidence.faults.append("the run was interrupted")
         finally:
             await load.stop()
             evidence.asked += load.asked
