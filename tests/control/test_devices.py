@@ -31,12 +31,12 @@ async def test_each_model_runs_on_the_cores_of_its_device(serving):
 
 async def test_what_is_still_there_of_the_whole_host_is_counted_in_its_parts(serving):
     """`a` holds most of the host's memory until it has drained: `b`, for whose own device it is nothing, waits."""
-    there = await serving(474 << 20, kv_cache_bytes="90MiB", max_batch=4096)
+    there = await serving(586 << 20, kv_cache_bytes="90MiB", max_batch=4096)
     slow = there.stage.hold("generate", prompt="slow")
     answer = await there.submit("a", "slow", 5)
     (await slow.reached()).say("token")
     await until(lambda: answer.has_token, "a token has come")
-    parts = [{"id": "cpu:0", "cores": "0", "memory": "212MiB"}, {"id": "cpu:1", "cores": "1"}]
+    parts = [{"id": "cpu:0", "cores": "0", "memory": "268MiB"}, {"id": "cpu:1", "cores": "1"}]
     await reached(there.edit(document(devices=parts)), Milestone.SERVING)
     receipt = there.edit(document(there.model("b", device="cpu:1"), devices=parts))
     await reached(receipt, Milestone.ACCEPTED)

@@ -91,7 +91,7 @@ async def test_the_ledger_never_holds_more_than_was_foretold_and_ends_as_foretol
 
 async def test_a_pool_does_not_grow_into_what_a_load_waits_for(world):
     """Room for three generations and one large pool: `b` may have its own when the old `a` is gone."""
-    there = await world(850 << 20)
+    there = await world(1018 << 20)
     large, small = {"kv_cache_bytes": "90MiB", "max_batch": 4096}, {"kv_cache_bytes": "1MiB", "max_batch": 4096}
     alone = {"reload": {"strategy": "overlap"}}
     await there.apply(there.model("a", "x", **large), there.model("b", "x", **small))
@@ -106,7 +106,7 @@ async def test_a_pool_does_not_grow_into_what_a_load_waits_for(world):
 
 
 async def test_the_first_load_begins_with_what_was_foretold(serving):
-    there = await serving(560 << 20, kv_cache_bytes="20MiB", max_batch=4096)
+    there = await serving(672 << 20, kv_cache_bytes="20MiB", max_batch=4096)
     text = document(there.model("a", "b", kv_cache_bytes="90MiB", max_batch=4096))
     (planned,) = (await there.reconciler.plan(Given(content(text), "")))["models"]
     receipt = await reached(there.edit(text))
