@@ -8,12 +8,14 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message
 
 from halogend.control.requests import RequestError
 
 MAX_BODY_BYTES = 10 << 20
+_BROWSERS_SAY = ("origin", "sec-fetch-site")
 _LARGE_BYTES = 256 << 10
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -23,15 +25,24 @@ class ClientGoneError(Exception):
 
 
 async def read_object(request: Request, *, patience_s: float, max_bytes: int = MAX_BODY_BYTES) -> dict[str, Any]:
-    """The body as a JSON object. The content type is not looked at: `curl -d` sends a form's.
+    """The body as a JSON object. Of programs the content type is not looked at: `curl -d` sends a form's.
 
-    `patience_s` bounds the wait for each further piece. Raises RequestError (body_too_large,
+    `patience_s` bounds the wait for each further piece. Raises RequestError (bad_content_type, body_too_large,
     body_timeout, bad_encoding, bad_json) and ClientGoneError.
     """
+    _refuse_pages(request.headers)
     body = await read_bytes(request, patience_s=patience_s, max_bytes=max_bytes)
     if len(body) > _LARGE_BYTES:  # up to half a second for a hostile one; in a thread the loop goes on
         return await asyncio.to_thread(parse_object, body)
     return parse_object(body)
+
+
+def _refuse_pages(headers: Headers) -> None:
+    """A browser lets any page send text or a form anywhere, also to this machine's loopback, and asks nobody; for JSON
+    it asks first, and is not allowed. It always says that it is one."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and any(name in headers for name in _BROWSERS_SAY):
+        raise RequestError("bad_content_type", "A page in a browser must send application/json.", param="Content-Type")
 
 
 async def read_bytes(request: Request, *, patience_s: float, max_bytes: int = MAX_BODY_BYTES) -> bytes:

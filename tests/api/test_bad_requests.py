@@ -205,6 +205,35 @@ async def test_a_packed_body_is_refused(client: httpx.AsyncClient) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (415, "bad_encoding")
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "text/plain", "origin": "https://elsewhere.example"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "cross-site"}, 415),
+        ({"origin": "null"}, 415),
+        ({"content-type": "Application/JSON; charset=utf-8", "origin": "https://elsewhere.example"}, 200),
+        ({"content-type": "application/x-www-form-urlencoded"}, 200),
+        ({}, 200),
+    ],
+)
+async def test_a_page_may_not_send_what_no_browser_asks_for_first(headers: dict[str, str], status: int) -> None:
+    """Whatever site it is of: nobody asks this server whether a form or text may be sent to it."""
+    router = ScriptedRouter()
+    async with World(router).client() as client:
+        answer = await client.post(COMPLETION, content=json.dumps(completion()).encode(), headers=headers)
+    assert len(router.requests) == (status == 200)
+    assert answer.status_code == status
+    if status == 415:
+        assert answer.json()["error"]["param"] == "Content-Type"
+
+
+async def test_a_page_of_another_site_is_not_allowed_to_send_json(client: httpx.AsyncClient) -> None:
+    asks = {"origin": "https://elsewhere.example", "access-control-request-method": "POST"}
+    answer = await client.options(COMPLETION, headers={**asks, "access-control-request-headers": "content-type"})
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
 @pytest.mark.parametrize("declared", [True, False])
 async def test_a_body_over_the_limit_is_a_413(client: httpx.AsyncClient, declared: bool) -> None:
     async def pieces() -> AsyncIterator[bytes]:
