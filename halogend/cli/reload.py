@@ -36,7 +36,7 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return show_plan(args, "/reload?dry_run=true")
-    return change(args, f"/reload?wait={args.wait}" + ("&force=true" if args.force else ""))
+    return change(args, "/reload" + ("?force=true" if args.force else ""))
 
 
 def show_plan(args: argparse.Namespace, path: str) -> int:
@@ -48,19 +48,23 @@ def show_plan(args: argparse.Namespace, path: str) -> int:
 
 
 def change(args: argparse.Namespace, path: str, nothing: str = "") -> int:
-    """Asks for a change, prints its receipt and returns the exit status of its outcome. `nothing` is
-    said where the daemon had nothing to change."""
+    """Asks for a change, waits for it as `args` say, prints its receipt and returns the exit status of its outcome.
+    `nothing` is said where the daemon had nothing to change."""
     from halogend.cli.progress import Progress
 
-    where = admin.address(args)
+    where, known = admin.address(args), "receipts"
     try:
         with Progress(where):
             _, receipt = admin.ask(where, "POST", path)
+            if "id" in receipt and args.wait != "none":
+                known = f"receipts {receipt['id']}"
+                print(f"receipt {receipt['id']}: waiting until it is {args.wait}", file=sys.stderr, flush=True)
+                _, receipt = admin.ask(where, "GET", f"/receipts/{receipt['id']}?wait={args.wait}")
     except admin.AdminError as error:
-        print(error, file=sys.stderr)
+        print(error if known == "receipts" else f"{error}\n`halogend {known}` says how it ended", file=sys.stderr)
         return _FAULT
     except KeyboardInterrupt:
-        print("not waited for any more; the change goes on, and `halogend receipts` says how it ends", file=sys.stderr)
+        print(f"not waited for any more; the change goes on, and `halogend {known}` says how it ends", file=sys.stderr)
         raise
     if args.json:
         print(json.dumps(receipt, indent=2))

@@ -21,4 +21,4 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return change(args, f"/resume?wait={args.wait}", nothing="changes are free; nothing was put off")
+    return change(args, "/resume", nothing="changes are free; nothing was put off")

@@ -29,13 +29,13 @@ def add(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    wanted = f"receipt={quote(args.receipt)}&" if args.receipt else ""
+    wanted = f"receipt={quote(args.receipt)}" if args.receipt else ""
     if args.dry_run:
-        return show_plan(args, f"/rollback?{wanted}dry_run=true")
+        return show_plan(args, f"/rollback?{wanted}&dry_run=true")
     if args.hold:
         try:
             admin.ask(admin.address(args), "POST", "/hold")
         except admin.AdminError as error:
             print(error, file=sys.stderr)
             return 1
-    return change(args, f"/rollback?{wanted}wait={args.wait}")
+    return change(args, f"/rollback?{wanted}")

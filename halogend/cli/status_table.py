@@ -18,7 +18,7 @@ Row = tuple[str, ...]
 
 def status_lines(status: dict[str, Any], width: int = 120) -> list[str]:
     """No line of a table is longer than `width` columns; what is wrong is never cut."""
-    lines = [_headline(status), *_revision(status), *_steering(status), *_access(status)]
+    lines = [_headline(status), *_revision(status), *_steering(status), *_lingering(status), *_access(status)]
     if status["models"]:
         lines += ["", *_models(status, max(_LEAST_WIDTH, width))]
     known = {name: each for name, each in status.get("devices", {}).items() if "memory_bytes" in each}
@@ -59,6 +59,14 @@ def _steering(status: dict[str, Any]) -> Iterator[str]:
         yield f"! {drift_line(status['drift'])}"
     if status["state"] and status["state"]["trouble"]:
         yield f"! state is not kept in {status['state']['directory']}: {status['state']['trouble']}"
+
+
+def _lingering(status: dict[str, Any]) -> Iterator[str]:
+    """Processes that were killed and hold their memory still."""
+    for each in status.get("lingering", ()):
+        pids = ", ".join(f"{role} {pid}" for role, pid in each["pids"].items())
+        killed = f"{each['replica']} was killed {_span(each['for_s'])} ago"
+        yield f"! {killed} and does not end ({pids}): its memory is not back"
 
 
 def _access(status: dict[str, Any]) -> Iterator[str]:

@@ -109,6 +109,14 @@ async def test_what_a_daemon_answers(command, status, tmp_path, capsys):
         assert await asyncio.to_thread(main, [*words, "--admin", address]) == status
 
 
+async def test_l12_a_reload_tells_its_receipt_before_it_waits(tmp_path, capsys):
+    async with answering(tmp_path, outcome=Outcome.APPLIED) as address:
+        assert await asyncio.to_thread(main, ["reload", "--json", "--admin", address]) == Exit.DONE
+    said = capsys.readouterr()
+    assert said.err == "receipt r1: waiting until it is serving\n"
+    assert '"id": "r1"' in said.out
+
+
 @pytest.mark.parametrize("command", ["reload", "plan", "hold", "status", "receipts"])
 def test_where_no_daemon_answers(command, tmp_path, capsys):
     assert main([command, "--admin", f"unix:{tmp_path}/nobody.sock"]) == Exit.REFUSED

@@ -47,6 +47,11 @@ def with_model(**fields):
     return {**STATUS, "settled": False, "models": {"chat": {**FINE, **fields}}}
 
 
+def test_a_process_that_does_not_end_wants_an_eye():
+    lines = status_lines({**STATUS, "lingering": [{"replica": "chat#2", "pids": {"engine": 71}, "for_s": 130.0}]})
+    assert "! chat#2 was killed 2 min ago and does not end (engine 71): its memory is not back" in lines
+
+
 def test_where_all_is_well_no_line_wants_an_eye():
     assert status_lines(STATUS) == [
         "halogend 1.2, up 3 h 12 min, source /etc/halogen/config.yaml",
