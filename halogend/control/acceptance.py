@@ -59,8 +59,9 @@ class Source:
         except TimeoutError as error:
             raise SourceError(f"{self.file} did not answer within {READ_LIMIT_S:g} s") from error
 
-    async def newest(self, seen: Content | None) -> Content:
-        """What it holds now: a later edit wins over what a watch saw before. Raises SourceError."""
+    async def newest(self, seen: Content | None, is_current: Callable[[], bool]) -> Content:
+        """What it holds now: a later edit wins over what a watch saw before. Where that is not `is_current` any more
+        when it was read, a watch may offer it again. Raises SourceError."""
         try:
             now = await self.content()
         except SourceError:
@@ -69,7 +70,8 @@ class Source:
             return seen
         if seen is not None and is_unfinished(now.data):
             return seen
-        self.seen(now)
+        if is_current():
+            self.seen(now)
         return now
 
     def unreadable(self, error: SourceError) -> Problem:

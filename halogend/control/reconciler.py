@@ -34,7 +34,7 @@ from halogend.control.plan_report import Subject, rejected, report, rooms_of
 from halogend.control.planning import Draft, Given, draft
 from halogend.control.presence import drains
 from halogend.control.push import Push
-from halogend.control.receipts import ModelAction, ModelRecord, Outcome, Receipt, Receipts
+from halogend.control.receipts import ModelAction, ModelRecord, Outcome, Receipt, Receipts, number_of
 from halogend.control.records import Records
 from halogend.control.rereading import Rereading
 from halogend.control.settlement import Settlement
@@ -44,6 +44,8 @@ from halogend.control.together import Together
 from halogend.control.unit import Unit
 
 _log = structlog.get_logger()
+_PATIENCE_S = 1.0  # with the files of a document: then those that were asked for after it are looked at
+_SIDE_BY_SIDE = 8  # documents whose files do not answer: then the next one waits for one of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,11 @@ class Reconciler:
         self._together = Together(house, self._entrance, self._in_force, self._judging, self._spawn)
         self._settlement = Settlement(self.records)
         self._rereading = Rereading(self._in_force, sockets, self.records, self._judging, self._revision)
-        self._accepts = 0
+        self._accepts = self._newest = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._workers = (
-            asyncio.create_task(self._take(self._asks, self._accept)),
-            asyncio.create_task(self._take(self._rereads, self._reread)),
+            asyncio.create_task(self._take_asks()),
+            asyncio.create_task(self._take_rereads()),
         )
 
     @property
@@ -202,16 +204,33 @@ class Reconciler:
 
     # --- accepting ------------------------------------------------------------------------------
 
-    async def _take(self, asks: asyncio.Queue[_Ask], work: Callable[[_Ask], Awaitable[None]]) -> None:
+    async def _take_asks(self) -> None:
+        """One at a time, as long as its files answer: those after one whose files do not go past it."""
+        accepting: set[asyncio.Task[None]] = set()
+        while True:
+            ask = await self._asks.get()
+            accepting.add(task := self._spawn(self._work(ask, self._accept)))
+            await asyncio.wait([task], timeout=_PATIENCE_S)
+            accepting = {each for each in accepting if not each.done()}
+            if len(accepting) >= _SIDE_BY_SIDE:
+                await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _take_rereads(self) -> None:
         """One at a time. Files are looked at outside `_judging`: one that never answers holds up no other queue."""
         while True:
-            ask = await asks.get()
-            try:
-                await work(ask)
-            except Exception as error:  # noqa: BLE001  the daemon serves on whatever a document does to us
-                _log.exception("accept_failed", receipt=ask.receipt.id)
-                problem = Problem(Code.INTERNAL, f"halogend could not work out this document: {error!r}", "report this")
-                self.records.end(ask.receipt, Outcome.FAILED, (problem,))
+            await self._work(await self._rereads.get(), self._reread)
+
+    async def _work(self, ask: _Ask, work: Callable[[_Ask], Awaitable[None]]) -> None:
+        try:
+            await work(ask)
+        except Exception as error:  # noqa: BLE001  the daemon serves on whatever a document does to us
+            _log.exception("accept_failed", receipt=ask.receipt.id)
+            problem = Problem(Code.INTERNAL, f"halogend could not work out this document: {error!r}", "report this")
+            self.records.end(ask.receipt, Outcome.FAILED, (problem,))
+
+    def _is_overtaken(self, receipt: Receipt) -> bool:
+        """Was a change accepted that was asked for after this one, while its files did not answer?"""
+        return number_of(receipt.id) < self._newest
 
     async def _reread(self, ask: _Ask) -> None:
         """As accepting, for keys and certificates alone."""
@@ -226,7 +245,7 @@ class Reconciler:
                     return self.records.end(ask.receipt, Outcome.SUPERSEDED, (problem,))
                 ask = replace(ask, is_sources=self.source.pushed(ask.push.content))
             try:
-                given = ask.given or self.source.given(await self.source.newest(ask.seen))
+                given = ask.given or self.source.given(await self._read(ask))
                 ask.receipt.source = given.file
             except SourceError as error:
                 return self._reject(ask.receipt, (self.source.unreadable(error),))
@@ -234,14 +253,20 @@ class Reconciler:
                 in_force = self._in_force.access
                 drafted = await draft(given, self.source.environ, self.machine, in_force)
                 async with self._judging:
-                    if self._in_force.access is in_force:  # else keys came meanwhile, and the draft may hold older ones
+                    # Else keys came meanwhile, and the draft may hold older ones.
+                    if self._in_force.access is in_force or self._is_overtaken(ask.receipt):
                         return await self._judge(ask, drafted)
+
+    async def _read(self, ask: _Ask) -> Content:
+        return await self.source.newest(ask.seen, lambda: not self._is_overtaken(ask.receipt))
 
     async def _judge(self, ask: _Ask, drafted: Draft) -> None:
         receipt = ask.receipt
         self._in_force.warn(drafted.files)
         if ask.is_sources:
             self.source_revision = drafted.revision
+        if self._is_overtaken(receipt):
+            return self.records.end(receipt, Outcome.SUPERSEDED, ())
         if drafted.document is None or drafted.revision is None:
             return self._reject(receipt, drafted.problems)
         receipt.revision, receipt.previous_revision = drafted.revision, self._revision()
@@ -258,6 +283,7 @@ class Reconciler:
         # Planned again: while listeners were changed, a model may have come, failed or died.
         plan, _ = self._plan(drafted)
         self._accepts += 1
+        self._newest = number_of(receipt.id)
         barrier = self._together.barrier(receipt, drafted, plan) if is_atomic else None
         if barrier is None:
             self._in_force.put(drafted)
@@ -306,10 +332,11 @@ class Reconciler:
             self._spawn(tend(unit, self.house))
         unit.want(Change(plan.target, receipt.models[plan.model], lambda: self._settlement.settle(receipt), barrier))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _reject(self, receipt: Receipt, problems: tuple[Problem, ...]) -> None:
         self.records.end(receipt, Outcome.REJECTED, problems)

@@ -1,6 +1,7 @@
 """Files on a mount that is gone: who looks at them waits, and nobody else; the end does not wait at all."""
 
 import asyncio
+import dataclasses
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ import pytest
 from support.played.world import content, document, reached, until
 
 from halogend.config.codes import Code
-from halogend.control import acceptance, access, doors, planning, rereading
+from halogend.control import acceptance, access, doors, planning, reconciler, rereading
 from halogend.control.acceptance import Source
 from halogend.control.planning import Given
 
@@ -79,6 +80,56 @@ async def test_a_key_does_not_wait_for_a_document_and_an_older_one_does_not_come
     assert mount.looks == 2
     assert len(taken) == 2
     assert taken[0] == taken[1]
+
+
+async def test_an_edit_whose_files_do_not_answer_lets_a_newer_one_pass_and_does_not_undo_it(
+    serving, mount, monkeypatch
+):
+    monkeypatch.setattr(reconciler, "_PATIENCE_S", 0.05)
+    world = await serving()
+    far = world.edit(document(world.model("a"), world.model("far")))
+    await until(lambda: mount.looks, "it looks")
+    newer = await world.apply(world.model("a", max_batch=7))
+    assert (newer.outcome, far.outcome) == ("applied", None)
+    mount.answers.set()
+    await reached(far)
+    assert far.outcome == "superseded"
+    assert world.unit("a").active.config.max_batch == 7
+
+
+async def test_a_source_that_does_not_answer_holds_up_no_document_that_is_handed_in(serving, monkeypatch):
+    monkeypatch.setattr(reconciler, "_PATIENCE_S", 0.05)
+    world = await serving()
+    answers, read = threading.Event(), world.reconciler.source.read
+    seen = []
+
+    def slow():
+        answers.wait()
+        return read()
+
+    source = dataclasses.replace(world.reconciler.source, read=slow, seen=seen.append)
+    world.reconciler.source = source
+    edit = world.edit(document(world.model("a", max_batch=3)))
+    given = Given(content(document(world.model("a", max_batch=7))), "kept")
+    assert (await reached(world.reconciler.apply(given, "rollback", "test"))).outcome == "applied"
+    answers.set()
+    await reached(edit)
+    assert (edit.outcome, seen) == ("superseded", [])
+    assert world.unit("a").active.config.max_batch == 7
+
+
+async def test_so_many_edits_whose_files_do_not_answer_are_looked_at_side_by_side(serving, mount, monkeypatch):
+    monkeypatch.setattr(reconciler, "_PATIENCE_S", 0.01)
+    world = await serving()
+    edits = [world.edit(document(world.model("a"), world.model("far", max_batch=n))) for n in range(1, 12)]
+    await until(lambda: mount.looks == 8, "as many as may")
+    last = world.edit(document(world.model("a", max_batch=7)))
+    assert last.outcome is None
+    mount.answers.set()
+    for each in [*edits, last]:
+        await reached(each)
+    assert last.outcome in ("applied", "unchanged")  # one before it may have read the same
+    assert world.unit("a").active.config.max_batch == 7
 
 
 async def test_files_that_never_answer_are_a_problem_and_the_next_edit_is_taken(serving, mount, monkeypatch):
