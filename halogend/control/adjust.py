@@ -48,9 +48,20 @@ class Adjustment:
 
     async def discard(self) -> None:
         """The inverse of `prepare`."""
+        self.rest()
+        await self.let_go()
+
+    def rest(self) -> None:
+        """The first half of it: the workers hold nothing any more, what is claimed is kept. It is prepared anew then,
+        or `let_go`."""
         self.generation.live.discard(self.text, self.engines)
-        _drop(self.weights, self.claim, self.house)
+
+    async def let_go(self) -> None:
+        self.unclaim()
         await self.house.end(self.newcomers)
+
+    def unclaim(self) -> None:
+        _drop(self.weights, self.claim, self.house)
 
 
 async def prepare(  # what is there, what is wanted, and what was made ready for it

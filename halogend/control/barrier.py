@@ -11,17 +11,26 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from halogend.control.generation import Generation
+from halogend.control.replica_changes import UpdateError
 from halogend.control.retired import Retired
 from halogend.control.waits import first_of
 
 
 class Turn(Protocol):
-    """A model's way to its target, made ready. `commit` waits for nothing and cannot fail; it returns the
-    generation that served and does not any more. `undo` is possible until then. The death of what it `relies_on`
-    breaks it."""
+    """A model's way to its target, made ready. `commit` waits for nothing and does not fail but by a fault of ours,
+    after which it may be made all the same; it returns the generation that served and does not any more. `undo` is
+    possible until it `is_made`. The death of what it `relies_on` breaks it. It may have to wait for long: whoever
+    serves must not be bound by what is to come before it is `arm`ed, which raises UpdateError."""
 
     @property
     def relies_on(self) -> Generation | None: ...
+
+    @property
+    def is_made(self) -> bool: ...
+
+    def rest(self) -> None: ...
+
+    async def arm(self) -> None: ...
 
     def commit(self) -> Retired | None: ...
 
@@ -33,8 +42,8 @@ class NotTogether(Exception):  # noqa: N818  the fault is another model's, or a 
 
 
 class Barrier:
-    """Of the models with these `names`. `come` is called once, when all have come: whoever opens it must `begin`,
-    and then either `commit` or `fail`. `broken` is called when nobody will switch; `failure` is why, and empty
+    """Of the models with these `names`. `come` is called once, when all have come and are armed: whoever opens it must
+    `begin`, and then either `commit` or `fail`. `broken` is called when nobody will switch; `failure` is why, and empty
     where a newer document came. Single writer: the models' tasks and the reconciler, on one loop."""
 
     def __init__(self, names: Iterable[str], come: Callable[[Barrier], None], broken: Callable[[], None]) -> None:
@@ -44,6 +53,8 @@ class Barrier:
         self._come = come
         self._broken = broken
         self._turns: dict[str, Turn] = {}
+        self._armed: set[str] = set()
+        self._all_here = asyncio.Event()
         self._retired: dict[str, Retired | None] = {}
         self._begun = False
         self._settled = asyncio.Event()
@@ -55,9 +66,13 @@ class Barrier:
     async def join(self, name: str, turn: Turn) -> Retired | None:
         """Waits for the others. What `turn.commit` returned; raises NotTogether."""
         self._turns[name] = turn
-        if self._turns.keys() == self.names and not self.is_settled:
-            self._come(self)
+        turn.rest()
+        if self._turns.keys() == self.names:
+            self._all_here.set()
         died = asyncio.Event() if turn.relies_on is None else turn.relies_on.died
+        await first_of(self._all_here.wait(), self._settled.wait(), died.wait())
+        if self._all_here.is_set() and not self.is_settled:
+            await first_of(self._arm(name, turn), self._settled.wait(), died.wait())
         await first_of(self._settled.wait(), died.wait())
         if not self.is_settled:
             self.fail(f"{name}: what was ready died while it waited for the others")
@@ -66,13 +81,23 @@ class Barrier:
             raise NotTogether(self.failure)
         return self._retired[name]
 
+    async def _arm(self, name: str, turn: Turn) -> None:
+        try:
+            await turn.arm()
+        except UpdateError as error:
+            self.fail(f"{name}: {error}")
+        self._armed.add(name)
+        if self._armed == self.names and not self.is_settled:
+            self._come(self)
+
     def begin(self) -> bool:
         """False where it is broken. From here on only whoever opens it may break it."""
         self._begun = not self.is_broken
         return self._begun
 
     def commit(self) -> None:
-        """Every model at once, without a wait between two of them."""
+        """Every model at once, without a wait between two of them. Raises what one of them did: then it is `fail`
+        that follows, and each that is made goes back."""
         self._retired = {name: turn.commit() for name, turn in self._turns.items()}
         self._settled.set()
 

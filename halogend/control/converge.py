@@ -26,7 +26,7 @@ from halogend.control.retired import Retired
 from halogend.control.rolling import roll
 from halogend.control.startup import StartError
 from halogend.control.target import Target, Way
-from halogend.control.turns import Withdraw, assign, retire, take_back, update
+from halogend.control.turns import Withdraw, assign, retire, switching, take_back, take_over, update
 from halogend.control.unit import Arrived, Unit
 from halogend.control.waits import first_of
 
@@ -38,8 +38,8 @@ async def converge(unit: Unit, change: Change, house: House) -> None:
     state that was before; reclaim goes on in the background and closes the change."""
     before = unit.active
     try:
-        turn = await _make_ready(unit, change, house)
-        old = await _switch(unit, change, turn)
+        turn = await _make_ready(unit, change.target, house, change.record, opens=change.barrier is None)
+        old = await _switch(unit, change, turn, before, house)
     except (Superseded, NotTogether):
         if change.barrier is not None and change.barrier.is_broken:
             await _without_it(unit, change, before, house)
@@ -64,46 +64,70 @@ async def give_up(unit: Unit, change: Change, before: Target | None, house: Hous
         await _without_it(unit, change, before, house)
 
 
-async def _make_ready(unit: Unit, change: Change, house: House) -> Turn:
-    """Everything up to the moment at which the target serves. Raises Superseded, StartError, UpdateError."""
-    target, arrived = change.target, await _taken_up(unit, change.target, house)
+async def _make_ready(
+    unit: Unit, target: Target | None, house: House, record: ModelRecord | None, *, opens: bool = True
+) -> Turn:
+    """Everything up to the moment at which the target serves. `opens`: its name is known from now on, and requests
+    wait. Raises Superseded, StartError, UpdateError."""
+    arrived = await _taken_up(unit, target, house)
     if target is None:
         return Withdraw(unit, house)
     if unit.serves(target):
-        return await update(unit, target, house, change.record)
-    if change.barrier is None:
+        return await update(unit, target, house, record)
+    if opens:
         house.router.open(unit.name, target.settings)
     if arrived is not None:
-        return await _adopt(unit, target, house, change.record, arrived)
+        return await _adopt(unit, target, house, record, arrived)
     if (retired := unit.returnable(target)) is not None:
-        return await take_back(unit, target, house, change.record, retired)
+        return await take_back(unit, target, house, record, retired)
     await _until_reclaimed(unit, target)
     if unit.serving is not None and (target.replaces or unit.alive() is None):
-        await _hold_and_reclaim(unit, target, house, change.record)
+        await _hold_and_reclaim(unit, target, house, record)
     old = unit.alive()
     if target.way is Way.ROLLING and old is not None:
-        newcomer = unit.loading = await roll(unit, old, target, house, change.record)
+        newcomer = unit.loading = await roll(unit, old, target, house, record)
     else:
-        newcomer = unit.loading = await load(unit, target, house, change.record, target.inputs.checkpoint[1])
-    return Replace(unit, target, house, change.record, newcomer)
+        newcomer = unit.loading = await load(unit, target, house, record, target.inputs.checkpoint[1])
+    return Replace(unit, target, house, record, newcomer)
 
 
 # --- together -------------------------------------------------------------------------------------
 
 
-async def _switch(unit: Unit, change: Change, turn: Turn) -> Retired | None:
+async def _switch(unit: Unit, change: Change, turn: Turn, before: Target | None, house: House) -> Retired | None:
     """At once, or with the other models of an atomic change. Raises NotTogether; then it is undone, and what
     was loaded is kept for a newer change that needs it."""
-    if change.barrier is None:
-        return turn.commit()
+    served = unit.serving
     try:
-        return await change.barrier.join(unit.name, turn)
+        return turn.commit() if change.barrier is None else await change.barrier.join(unit.name, turn)
     except BaseException as error:
-        if isinstance(error, NotTogether) and isinstance(turn, Replace) and unit.takes_up(turn.target):
+        if turn.is_made:
+            await _go_back(unit, served, before, house)
+        elif isinstance(error, NotTogether) and isinstance(turn, Replace) and unit.takes_up(turn.target):
             await turn.keep()
         else:
             await turn.undo()
         raise
+
+
+async def _go_back(unit: Unit, served: Generation | None, before: Target | None, house: House) -> None:
+    """A fault of ours came when the switch was made, or that of another model of an atomic change: to what was
+    before, the way any change goes. What `served` needs no load, unless it has died. Raises as `_make_ready`; then
+    what was made stays."""
+    unit.loading = None
+    unit.end_probation(keep=before)
+    made: Retired | None = None
+    try:
+        if before is None:
+            made = retire(unit, house)
+            unit.serving = unit.active = None
+            if house.router.route(unit.name) is not None:
+                house.router.hold(unit.name)
+        else:
+            made = (await _make_ready(unit, before, house, None)).commit()
+    finally:
+        for each in [each for each in unit.retired if each is made or each.generation is served]:
+            unit.reclaim(reclaim(unit, each, house, None))
 
 
 async def _without_it(unit: Unit, change: Change, before: Target | None, house: House) -> None:
@@ -134,7 +158,7 @@ async def _taken_up(unit: Unit, target: Target | None, house: House) -> Arrived 
     return None
 
 
-async def _adopt(unit: Unit, target: Target, house: House, record: ModelRecord, arrived: Arrived) -> Turn:
+async def _adopt(unit: Unit, target: Target, house: House, record: ModelRecord | None, arrived: Arrived) -> Turn:
     newcomer = arrived.generation
     try:
         async with house.step(record, "adopt") as step:
@@ -163,23 +187,38 @@ class Replace:
     def relies_on(self) -> Generation | None:
         return self.newcomer
 
+    @property
+    def is_made(self) -> bool:
+        return self.unit.serving is self.newcomer
+
     def commit(self) -> Retired | None:
-        self.unit.deaths.clear()
-        self.unit.loading = None
-        if self.adjustment is not None:
-            self.adjustment.commit()
-        retired = assign(self.unit, self.target, self.newcomer, self.house, self.record)
-        terms = self.target.config.probation
-        if terms is not None and retired is not None and retired.generation.is_alive:
-            retired.park()
-            self.unit.probation = Probation(terms, self.newcomer.number)
-            self.house.router.watch(self.unit.name, self.unit.probation.record)
+        with switching(self.house, self.record, self.newcomer):
+            self.unit.deaths.clear()
+            self.unit.loading = None
+            if self.adjustment is not None:
+                self.adjustment.commit()
+            retired = take_over(self.unit, self.target, self.newcomer, self.house)
+            terms = self.target.config.probation
+            if terms is not None and retired is not None and retired.generation.is_alive:
+                retired.park()
+                self.unit.probation = Probation(terms, self.newcomer.number)
+                self.house.router.watch(self.unit.name, self.unit.probation.record)
         return retired
+
+    def rest(self) -> None:
+        """Nobody asks the newcomer for anything."""
+
+    async def arm(self) -> None:
+        """It is."""
 
     async def undo(self) -> None:
         self.unit.loading = None
+        if self.target.way is Way.ROLLING:
+            self.house.router.serve_alone(self.unit.name)
         await self.newcomer.stop()
         self.house.leave(self.newcomer)
+        if self.unit.serving is not None:
+            self.unit.serving.miss_all()  # whose replicas gave way to it: it is started again as one that died
         self.unit.poke()  # an old pool that gave memory for it takes that again
 
     async def keep(self) -> None:
@@ -201,7 +240,7 @@ async def grow(unit: Unit, house: House) -> None:
         _log.warning("pool_not_grown", model=unit.name, error=str(error))
 
 
-async def _hold_and_reclaim(unit: Unit, target: Target, house: House, record: ModelRecord) -> None:
+async def _hold_and_reclaim(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> None:
     """Replace, or an old one that died: requests wait in the router while it drains and ends."""
     old = retire(unit, house)
     house.router.hold(unit.name)
@@ -235,12 +274,16 @@ def roll_back(unit: Unit, parked: Retired, house: House) -> None:
         raise ValueError(f"{unit.name} is not on probation")
     reason = probation.failed or f"generation {bad.number} died: {bad.reason}"
     _log.error("rolled_back", model=unit.name, generation=bad.number, reason=reason, tail=bad.stderr_tail)
-    unit.probation = None
-    unit.retired.remove(parked)
-    change.then = assign(unit, parked.target, parked.generation, house, change.record)
-    unit.rolled_back = f"RolledBack: {reason}; generation {parked.generation.number} serves again"
-    parked.returned()
-    change.rolled_back(reason)
+    try:
+        with switching(house, change.record, parked.generation):
+            unit.probation = None
+            unit.retired.remove(parked)
+            change.then = take_over(unit, parked.target, parked.generation, house)
+            unit.rolled_back = f"RolledBack: {reason}; generation {parked.generation.number} serves again"
+            parked.returned()
+    finally:
+        if unit.serving is parked.generation:
+            change.rolled_back(reason)
 
 
 async def _until_departed(unit: Unit) -> None:

@@ -65,6 +65,11 @@ class Generation:
         return [*self.replicas, *self.leaving]
 
     @property
+    def parts(self) -> list[Replica]:
+        """Its places, also those that are loaded to be."""
+        return [*self.replicas, *self.coming]
+
+    @property
     def spec(self) -> ReplicaSpec:
         """Of the first replica; the others differ in where they are and in their room. What it was made for
         where it has none (yet)."""
@@ -135,6 +140,11 @@ class Generation:
         return self._by_role(lambda replica: replica.pids)
 
     @property
+    def lingering(self) -> dict[str, int]:
+        """By role, as `pids`: those that were ended and are not gone."""
+        return self._by_role(lambda replica: replica.lingering)
+
+    @property
     def stderr_tail(self) -> str:
         return "\n".join(tail for replica in self.replicas if (tail := replica.stderr_tail))
 
@@ -190,6 +200,11 @@ class Generation:
         """It takes no further request; `let_go` when it was stopped."""
         self.replicas.remove(replica)
         self.leaving.append(replica)
+
+    def keep(self, replica: Replica) -> None:
+        """The inverse of `drop`."""
+        self.leaving.remove(replica)
+        self.join(replica)
 
     def let_go(self, replica: Replica) -> None:
         """It is stopped."""
@@ -259,6 +274,12 @@ class Generation:
         now = time.monotonic()
         siblings = [pulse for each in self.replicas if each is not replica for pulse in each.pulses().values()]
         return any(pulse.silent_s(now) < SPEAKING_S for pulse in siblings) or self._others_speak(self)
+
+    def miss_all(self) -> None:
+        """Where it has no replica left, it is dead."""
+        if not self.replicas and not self.died.is_set():
+            self.reason = "all of its replicas have gone"
+            self.died.set()
 
     def _bury(self, replica: Replica) -> None:
         if replica not in self.replicas:

@@ -6,8 +6,9 @@ When it may begin is `admission`'s business.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -19,6 +20,7 @@ from halogend.control.aside import aside
 from halogend.control.facts import checkpoint_fingerprint
 from halogend.control.generation import Generation
 from halogend.control.house import House
+from halogend.control.load_progress import progress_of
 from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord
 from halogend.control.replica import Replica
@@ -41,29 +43,29 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
     """`fingerprint` is of the checkpoint that is meant. Raises StartError and Superseded; in both cases the
     processes are gone."""
     wanted = Wanted(target, target.parts)
-    async with admitted(unit, wanted, house, record) as pools, house.step(record, "load") as step:
+    async with admitted(unit, wanted, house, record) as pools:
         specs = [_spec(part, kv_bytes, house, fingerprint) for part, kv_bytes in zip(wanted.parts, pools, strict=True)]
         generation = unit.loading = house.make(specs, unit.next_number())
         take_room(unit, house)
-        expected = _enter(generation.replicas, wanted.parts, pools, house)
-        house.tell_of_room(besides=unit)  # pools that made way for it may take what it left
-        house.state(generation, "loading")
-        step.detail.update(generation=generation.number, expected_bytes=expected)
-        telling = asyncio.create_task(_tell_progress(generation))
         try:
-            await unless_superseded(unit, target, generation.start())
-            await unless_superseded(unit, target, check_unchanged(generation.spec))
-            await generation.measure()
-            generation.check_alive()
-            house.learn(generation.replicas, wanted.parts)
+            async with house.step(record, "load") as step:
+                expected = _enter(generation.replicas, wanted.parts, pools, house)
+                house.tell_of_room(besides=unit)  # pools that made way for it may take what it left
+                house.state(generation, "loading")
+                step.detail.update(generation=generation.number, expected_bytes=expected)
+                async with _telling(target.name, generation.replicas):
+                    await unless_superseded(unit, target, generation.start())
+                    await unless_superseded(unit, target, check_unchanged(generation.spec))
+                await generation.measure()
+                generation.check_alive()
+                house.learn(generation.replicas, wanted.parts)
+                step.detail.update(measured_bytes=generation.measured_bytes)
         except BaseException:
             await generation.stop()
             house.leave(generation)
             raise
         finally:
             unit.loading = None
-            telling.cancel()
-        step.detail.update(measured_bytes=generation.measured_bytes)
         return generation
 
 
@@ -72,24 +74,26 @@ async def load_replicas(
 ) -> tuple[Replica, ...]:
     """Further replicas of a generation that serves; they take no request yet. Raises as `load` does."""
     fingerprint = generation.spec.fingerprint
-    async with admitted(unit, wanted, house, record) as pools, house.step(record, "load") as step:
+    async with admitted(unit, wanted, house, record) as pools:
         specs = [_spec(part, kv_bytes, house, fingerprint) for part, kv_bytes in zip(wanted.parts, pools, strict=True)]
         replicas = generation.coming = tuple(generation.make(spec) for spec in specs)
-        expected = _enter(replicas, wanted.parts, pools, house)
-        step.detail.update(replicas=[replica.name for replica in replicas], expected_bytes=expected)
         try:
-            await unless_superseded(unit, wanted.target, all_of(replica.start() for replica in replicas))
-            await unless_superseded(unit, wanted.target, check_unchanged(specs[0]))
-            for replica in replicas:
-                await replica.measure()
-                replica.check_alive()
-            house.learn(replicas, wanted.parts)
+            async with house.step(record, "load") as step:
+                expected = _enter(replicas, wanted.parts, pools, house)
+                step.detail.update(replicas=[replica.name for replica in replicas], expected_bytes=expected)
+                async with _telling(unit.name, replicas):
+                    await unless_superseded(unit, wanted.target, all_of(replica.start() for replica in replicas))
+                    await unless_superseded(unit, wanted.target, check_unchanged(specs[0]))
+                for replica in replicas:
+                    await replica.measure()
+                    replica.check_alive()
+                house.learn(replicas, wanted.parts)
+                step.detail.update(measured_bytes=sum(replica.memory.measured_bytes for replica in replicas))
         except BaseException:
             await house.end(replicas)
             raise
         finally:
             generation.coming = ()
-        step.detail.update(measured_bytes=sum(replica.memory.measured_bytes for replica in replicas))
         return replicas
 
 
@@ -144,24 +148,33 @@ async def check_unchanged(spec: ReplicaSpec) -> None:
         raise StartError(Failure(code=FILE_UNREADABLE, message=message))
 
 
-async def _tell_progress(generation: Generation) -> None:
-    """One log line a second while it loads: bytes, rate, time left."""
-    began = time.monotonic()
+@contextlib.asynccontextmanager
+async def _telling(model: str, replicas: Sequence[Replica]) -> AsyncIterator[None]:
+    """One log line a second meanwhile."""
+    telling = asyncio.create_task(_tell_progress(model, replicas))
+    try:
+        yield
+    finally:
+        telling.cancel()
+
+
+async def _tell_progress(model: str, replicas: Sequence[Replica]) -> None:
+    """Bytes, rate, time left."""
+    began, generation = time.monotonic(), replicas[0].generation
     while True:
         await asyncio.sleep(_TELL_EVERY_S)
-        pulse = generation.pulses().get("engine")
-        if pulse is None or not pulse.total:
-            stage = "starting" if pulse is None else pulse.stage
-            _log.info("model_loading", model=generation.model, generation=generation.number, stage=stage)
+        now = progress_of(replicas)
+        if not now.total_bytes:
+            _log.info("model_loading", model=model, generation=generation, stage=now.stage or "starting")
             began = time.monotonic()
             continue
-        rate = pulse.done / max(1e-3, time.monotonic() - began)
+        rate = now.done_bytes / max(1e-3, time.monotonic() - began)
         _log.info(
             "model_loading",
-            model=generation.model,
-            generation=generation.number,
-            stage=pulse.stage,
-            loaded=f"{mib(pulse.done)} of {mib(pulse.total)}",
+            model=model,
+            generation=generation,
+            stage=now.stage,
+            loaded=f"{mib(now.done_bytes)} of {mib(now.total_bytes)}",
             rate=f"{mib(int(rate))}/s",
-            left_s=round((pulse.total - pulse.done) / rate) if rate else None,
+            left_s=round((now.total_bytes - now.done_bytes) / rate) if rate else None,
         )

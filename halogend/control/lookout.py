@@ -14,6 +14,7 @@ import structlog
 
 from halogend.control.events import Events
 from halogend.control.generation import Generation
+from halogend.control.load_progress import progress_of
 from halogend.control.reconciler import Reconciler
 from halogend.control.replica import Replica
 from halogend.control.status import state
@@ -74,7 +75,7 @@ class Lookout:
         self._replicas = now
 
     def _look_at_loads(self) -> None:
-        loading = [each.loading for each in self._units.values() if each.loading is not None]
+        loading = [into for each in self._units.values() if (into := each.filling) is not None]
         now = {(each.model, each.number): _progress(each) for each in loading}
         for (name, number), view in now.items():
             if view != self._loads.get((name, number)):
@@ -104,13 +105,8 @@ def _replica(generation: Generation, replica: Replica) -> View:
 
 
 def _progress(generation: Generation) -> View:
-    """Of all its engines together; the stage is the first one's."""
-    engines = [pulse for role, pulse in generation.pulses().items() if role.partition("/")[0] == "engine"]
-    return {
-        "stage": engines[0].stage if engines else None,
-        "loaded_bytes": sum(pulse.done for pulse in engines),
-        "total_bytes": sum(pulse.total for pulse in engines),
-    }
+    now = progress_of(generation.parts)
+    return {"stage": now.stage, "loaded_bytes": now.done_bytes, "total_bytes": now.total_bytes}
 
 
 def _cut(text: str | None) -> str | None:

@@ -62,6 +62,7 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
             async with house.loads:
                 newcomer = await _started(generation, dead)
             await _take_what_came(generation, newcomer, dead)
+            _learn(unit, newcomer, house)
         except Exception as error:  # noqa: BLE001  whatever it was: nobody else would ever try again
             dead.trouble = str(error) or repr(error)
             _log.error("replica_not_started", model=unit.name, replica=dead.name, error=dead.trouble)
@@ -98,10 +99,15 @@ async def _take_what_came(generation: Generation, newcomer: Replica, dead: Repli
             await _catch_up(generation, newcomer, dead)
             await generation.live.until_settled()
         newcomer.check_alive()
-        newcomer.memory.follow(dead.memory)
     except BaseException:
         await newcomer.stop()
         raise
+
+
+def _learn(unit: Unit, newcomer: Replica, house: House) -> None:
+    """From its own measure: what the one before it held says nothing of it."""
+    if unit.active is not None:
+        house.learn([newcomer], [unit.active.part_on(newcomer.spec.device) or unit.active])
 
 
 def _beside_others(spec: ReplicaSpec) -> ReplicaSpec:

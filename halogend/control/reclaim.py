@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import structlog
 
 from halogend.config.codes import Code
+from halogend.control.drain import Drain
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.receipts import ModelRecord
 from halogend.control.replica import Replica
-from halogend.control.retired import Retired, Stage
+from halogend.control.retired import Leaving, Retired, Stage
 from halogend.control.unit import Unit
 from halogend.control.waits import first_of
 
@@ -88,14 +89,38 @@ async def _end(old: Generation, house: House, record: ModelRecord | None) -> Non
     house.metrics.reclaimed(old.model, expected, old.returned_bytes)
 
 
-async def dismiss(
-    unit: Unit, generation: Generation, replica: Replica, house: House, record: ModelRecord | None
-) -> None:
-    """The same for one replica that its generation goes on without."""
+@dataclass(frozen=True, slots=True)
+class Leaver:
+    """A replica that its `generation` goes on without."""
+
+    generation: Generation
+    replica: Replica
+    leaving: Leaving
+
+    @classmethod
+    def of(cls, unit: Unit, generation: Generation, replica: Replica, house: House) -> Leaver:
+        """Its drain begins now."""
+        return cls(generation, replica, Leaving(replica, Drain(drain_limit_s(unit, house))))
+
+    def keep(self) -> bool:
+        """Lets it serve again, where its processes were not told to go: one assignment."""
+        if not self.leaving.may_return:
+            return False
+        self.leaving.returned()
+        self.generation.keep(self.replica)
+        return True
+
+
+async def dismiss(unit: Unit, leaver: Leaver, house: House, record: ModelRecord | None) -> None:
+    """The same as `reclaim` for one replica."""
+    generation, replica = leaver.generation, leaver.replica
     try:
-        await _dismiss(unit, replica, house, record)
+        if not await _dismiss(unit, leaver, house, record):
+            return
     except Exception as error:  # noqa: BLE001  a fault of ours: as above
         _tell_of_fault(unit, replica.name, record, error)
+        if not await leaver.leaving.cut_short():
+            return
         _end_at_once(unit, [replica])
     try:
         house.leave_replica(replica)
@@ -105,13 +130,14 @@ async def dismiss(
     _log.info("replica_reclaimed", model=unit.name, replica=replica.name, returned_bytes=replica.memory.returned_bytes)
 
 
-async def _dismiss(unit: Unit, replica: Replica, house: House, record: ModelRecord | None) -> None:
-    limit_s = drain_limit_s(unit, house)
+async def _dismiss(unit: Unit, leaver: Leaver, house: House, record: ModelRecord | None) -> bool:
+    """False when it serves again."""
+    replica, limit_s = leaver.replica, leaver.leaving.drain.limit_s
     async with house.step(record, "drain") as step:
         step.detail.update(replica=replica.name, limit_s=limit_s)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await replica.drained()
+        if not await leaver.leaving.over():
+            step.detail.update(taken_back=True)
+            return False
         if left := list(replica.leases):
             step.detail.update(ended=len(left))
         for lease in left:
@@ -123,6 +149,7 @@ async def _dismiss(unit: Unit, replica: Replica, house: House, record: ModelReco
         returned = replica.memory.returned_bytes
         step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=returned)
     house.metrics.reclaimed(unit.name, expected, returned)
+    return True
 
 
 def _tell_of_fault(unit: Unit, which: str, record: ModelRecord | None, error: Exception) -> None:

@@ -12,9 +12,11 @@ import structlog
 
 from halogend.config.codes import Code
 from halogend.control.admission import Superseded
+from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import load, present_fingerprint
 from halogend.control.startup import StartError
+from halogend.control.target import Target
 from halogend.control.turns import assign
 from halogend.control.unit import Unit
 from halogend.control.waits import first_of
@@ -47,6 +49,7 @@ async def recover(unit: Unit, house: House) -> None:
             _log.error("crash_loop", model=unit.name, deaths=len(unit.deaths))
             return
         await first_of(unit.until_wanted(), asyncio.sleep(wait_s))
+        await _until_it_fits(unit, target, dead, house)
         if unit.newer is not None:
             return
         try:
@@ -63,6 +66,14 @@ async def recover(unit: Unit, house: House) -> None:
         path, planned = target.inputs.checkpoint
         unit.degraded = None if present == planned else f"InputsChanged: {path} is not the file that was planned with"
         return
+
+
+async def _until_it_fits(unit: Unit, target: Target, dead: Generation, house: House) -> None:
+    """Where processes of the dead one do not end: until their bytes are back, or there is room beside them, or a
+    newer change is wanted."""
+    while dead.lingering and unit.newer is None and not house.fits(target):
+        unit.trouble = f"{Code.ENGINE_DIED}: its processes were killed and do not end: {dead.lingering}"
+        await first_of(unit.until_wanted(), house.ledger.changed.wait())
 
 
 def _next_backoff_s(unit: Unit, now: float) -> float | None:

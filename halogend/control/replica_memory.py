@@ -19,7 +19,7 @@ _FOLLOW_S, _LOOK_AGAIN_S = 1.0, 0.02
 class ReplicaMemory:
     """`base_bytes` is what it holds but for its pool, `surplus_bytes` how much more working memory it took than
     was estimated, `returned_bytes` what came back as it was stopped. `pool_bytes` tells what its pool takes now.
-    Single writer: the replica; one that takes another's place goes on with its figures."""
+    Single writer: the replica."""
 
     def __init__(self, root: Path, pool_bytes: Callable[[], int]) -> None:
         self.measured_bytes = self.returned_bytes = 0
@@ -59,10 +59,6 @@ class ReplicaMemory:
         if transient_bytes is not None:
             self._expected = expected
             self.surplus_bytes = self._surplus(expected, transient_bytes)
-
-    def follow(self, other: ReplicaMemory) -> None:
-        """In the place of one that died: what was learnt of that one."""
-        self.base_bytes, self.surplus_bytes = other.base_bytes, other.surplus_bytes
 
     async def count_returned(self, before: Mapping[int, int]) -> None:
         """What the processes held and nobody holds any more. A process that one of them had started follows

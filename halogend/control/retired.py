@@ -1,12 +1,14 @@
-"""A generation that served and was followed by another: until it is taken back, or its memory is.
+"""What served and is followed by another, a generation or one replica: until it is taken back, or its memory is.
 
-Owns where such a generation stands. Must never decide what happens to it: convergence does.
+Owns where it stands. Must never decide what happens to it: convergence does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Collection
+from typing import Protocol
 
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
@@ -26,35 +28,30 @@ class Stage(enum.StrEnum):
     ENDING = "ending"
 
 
-class Retired:
-    """`target` is what it was when it served last, `drain` how long its requests may go on. Single writer:
-    the model's own task and its reclaim."""
+class Holder(Protocol):
+    """What requests are held by."""
 
-    def __init__(self, generation: Generation, target: Target, drain: Drain) -> None:
-        self.generation = generation
-        self.target = target
+    @property
+    def is_alive(self) -> bool: ...
+
+    @property
+    def leases(self) -> Collection[object]: ...
+
+    async def drained(self) -> None: ...
+
+
+class Leaving:
+    """`drain` is how long requests of the `holder` may go on. Single writer: the model's own task and its reclaim."""
+
+    def __init__(self, holder: Holder, drain: Drain) -> None:
         self.drain = drain
         self.stage = Stage.DRAINING
+        self._holder = holder
         self._moved = asyncio.Event()
 
     @property
     def may_return(self) -> bool:
-        return self.stage in (Stage.PARKED, Stage.DRAINING) and self.generation.is_alive
-
-    def park(self) -> None:
-        """Until `unpark` it is neither drained nor ended."""
-        self._enter(Stage.PARKED)
-
-    def unpark(self) -> None:
-        """Its drain begins now."""
-        if self.stage is Stage.PARKED:
-            self.drain = Drain(self.drain.limit_s)
-            self._enter(Stage.DRAINING)
-
-    async def unparked(self) -> None:
-        """Returns when it is parked no more."""
-        while self.stage is Stage.PARKED:
-            await self._moved.wait()
+        return self.stage in (Stage.PARKED, Stage.DRAINING) and self._holder.is_alive
 
     def take(self) -> None:
         self._enter(Stage.TAKEN)
@@ -73,12 +70,12 @@ class Retired:
             moved = self._moved
             if self.stage is not Stage.DRAINING:
                 await moved.wait()
-            elif self.drain.left_s <= 0 or not self.generation.leases:
+            elif self.drain.left_s <= 0 or not self._holder.leases:
                 self._enter(Stage.ENDING)
                 return True
             else:
                 left_s = self.drain.left_s
-                await first_of(moved.wait(), self.generation.drained(), self.drain.hurried(), asyncio.sleep(left_s))
+                await first_of(moved.wait(), self._holder.drained(), self.drain.hurried(), asyncio.sleep(left_s))
         return False
 
     async def cut_short(self) -> bool:
@@ -94,3 +91,27 @@ class Retired:
         self.stage = stage
         self._moved.set()
         self._moved = asyncio.Event()
+
+
+class Retired(Leaving):
+    """A generation; `target` is what it was when it served last."""
+
+    def __init__(self, generation: Generation, target: Target, drain: Drain) -> None:
+        super().__init__(generation, drain)
+        self.generation = generation
+        self.target = target
+
+    def park(self) -> None:
+        """Until `unpark` it is neither drained nor ended."""
+        self._enter(Stage.PARKED)
+
+    def unpark(self) -> None:
+        """Its drain begins now."""
+        if self.stage is Stage.PARKED:
+            self.drain = Drain(self.drain.limit_s)
+            self._enter(Stage.DRAINING)
+
+    async def unparked(self) -> None:
+        """Returns when it is parked no more."""
+        while self.stage is Stage.PARKED:
+            await self._moved.wait()

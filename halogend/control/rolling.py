@@ -2,8 +2,8 @@
 
     forward, device by device                          back, the other way round
     ------------------------------------------------   -----------------------------------------------
-    the old replica takes no further request, drains   the old one is started again, and takes requests
-      and ends; its bytes are back
+    the old replica takes no further request, drains   the old one is started again, and takes requests;
+      and ends; its bytes are back                       one that still drains takes them without a load
     the new one is loaded in its place                 its processes end; its bytes are back
     it takes requests beside the old ones that stay    it takes no further request and drains
 
@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import structlog
 
-from halogend.control.admission import Superseded, Wanted, unless_superseded
+from halogend.config.codes import Code
+from halogend.control.admission import Wanted, unless_superseded
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import check_unchanged, load_replicas
 from halogend.control.receipts import ModelRecord
-from halogend.control.reclaim import dismiss
+from halogend.control.reclaim import Leaver, dismiss
 from halogend.control.replica import Replica
-from halogend.control.replica_changes import UpdateError
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import StartError
 from halogend.control.target import Target
@@ -45,12 +45,17 @@ async def roll(unit: Unit, old: Generation, target: Target, house: House, record
         for part in target.parts:
             await course.forward(target, part)
         new.check_alive()
-    except (StartError, UpdateError, Superseded) as error:
+    except Exception as error:  # whatever it was, a fault of ours too: the old one is made whole
         _log.error("rolling_back", model=unit.name, generation=new.number, error=str(error) or "superseded")
         try:
             await course.back()
+        except Exception as fault:  # a fault of ours on the way back
+            course.give_up(f"{Code.INTERNAL}: {fault!r}")
+            raise
         finally:
-            await new.stop()  # where the way back ends early
+            house.router.serve_alone(unit.name)
+            await new.stop()
+            house.leave(new)
         raise
     except BaseException:
         await new.stop()
@@ -71,6 +76,7 @@ class _Course:
     house: House
     record: ModelRecord | None
     ended: list[Replica] = field(default_factory=list)
+    leaver: Leaver | None = None
     ending: asyncio.Task[None] | None = None
 
     async def forward(self, target: Target, part: Target) -> None:
@@ -79,7 +85,8 @@ class _Course:
             self.ended.append(was)
             self.old.drop(was)
             self.house.router.go_over(self.unit.name, was)
-            self.ending = self.unit.reclaim(dismiss(self.unit, self.old, was, self.house, self.record))
+            self.leaver = Leaver.of(self.unit, self.old, was, self.house)
+            self.ending = self.unit.reclaim(dismiss(self.unit, self.leaver, self.house, self.record))
             await unless_superseded(self.unit, target, self.ending)
         (replica,) = await load_replicas(self.unit, self.new, Wanted(target, [part]), self.house, self.record)
         self.new.join(replica)
@@ -87,18 +94,25 @@ class _Course:
         self.house.router.serve_beside(self.unit.name, self.new)
 
     async def back(self) -> None:
-        """The inverse, from wherever it stopped."""
+        """The inverse, from wherever it stopped. The replica that still drains stays; each that has ended is loaded
+        again."""
+        if self.leaver is not None and self._is_needed and self.leaver.keep():
+            self.ended.remove(self.leaver.replica)
         if self.ending is not None:
             await asyncio.wait([self.ending])
         async with self.house.step(self.record, "roll_back"):
-            for was in reversed(self.ended):
+            for was in list(reversed(self.ended)):
                 await self._take_off(was.spec.device)
                 if self._is_needed:
                     await self._start_again(was)
+                self.ended.remove(was)
             for each in list(self.new.replicas):
                 await self._take_off(each.spec.device)
-        self.house.router.serve_alone(self.unit.name)
-        self.house.leave(self.new)
+
+    def give_up(self, reason: str) -> None:
+        """What was not brought back is as dead as if it had died in its place, and is started again as such."""
+        for was in self.ended if self._is_needed else ():
+            self._lose(self._again(was)[0], reason)
 
     @property
     def _is_needed(self) -> bool:
@@ -118,11 +132,10 @@ class _Course:
         for replica in [each for each in self.new.replicas if each.spec.device == device]:
             self.new.drop(replica)
             self.house.router.go_over(self.unit.name, replica)
-            await dismiss(self.unit, self.new, replica, self.house, self.record)
+            await dismiss(self.unit, Leaver.of(self.unit, self.new, replica, self.house), self.house, self.record)
 
-    async def _start_again(self, was: Replica) -> None:
-        """In its place. One that does not come is as dead as if it had died there: it is tried again, or the
-        generation is dead with it."""
+    def _again(self, was: Replica) -> tuple[Replica, Target | None]:
+        """What is to come in its place, not started, its bytes in the ledger; and what it is a part of."""
         active = self.unit.active
         part = None if active is None else active.part_on(was.spec.device) or active
         # With what it was measured to take before.
@@ -130,15 +143,27 @@ class _Course:
         again = self.old.make(was.present_spec if known is None else self._fitting(was, known), instead_of=was)
         if known is not None:
             self.house.enter(again, replace(known.holding, kv_bytes=again.engine_limits.pool_bytes))
+        return again, part
+
+    def _lose(self, again: Replica, reason: str) -> None:
+        _log.error("replica_not_started", model=self.unit.name, replica=again.name, error=reason)
+        self.old.join(again)
+        again.lose(reason)
+
+    async def _start_again(self, was: Replica) -> None:
+        """In its place. One that does not come is as dead as if it had died there: it is tried again, or the
+        generation is dead with it."""
+        again, part = self._again(was)
         try:
             await check_unchanged(again.spec)
             await again.start()
+            await again.measure()
         except StartError as error:
-            _log.error("replica_not_started", model=self.unit.name, replica=again.name, error=str(error))
-            self.old.join(again)
-            again.lose(str(error))
+            self._lose(again, str(error))
             return
-        await again.measure()
+        except BaseException:
+            await self.house.end([again])
+            raise
         if part is not None:
             self.house.learn([again], [part])
         self.old.join(again)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halogend.control.plan import mib
+from halogend.control.load_progress import progress_of
 from halogend.control.receipts import Outcome, Receipt
 from halogend.control.reconciler import Reconciler
 from halogend.control.unit import Unit
@@ -48,12 +48,8 @@ def _serving(units: list[Unit]) -> str:
 
 
 def _loading(unit: Unit) -> str:
-    if unit.loading is None:
-        return ""
-    pulse = unit.loading.pulses().get("engine")
-    if pulse is None or not pulse.total or pulse.stage != "loading":
-        return f"loading {unit.name}: {'starting' if pulse is None else pulse.stage}"
-    return f"loading {unit.name}: {100 * pulse.done // pulse.total} % ({mib(pulse.done)} of {mib(pulse.total)})"
+    into = unit.filling
+    return "" if into is None else f"loading {unit.name}: {progress_of(into.parts).words}"
 
 
 def _lingering(view: dict[str, Any]) -> str:

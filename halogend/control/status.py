@@ -7,6 +7,7 @@ from typing import Any
 from halogend.control.acceptance import Accepted
 from halogend.control.generation import Generation
 from halogend.control.house import House
+from halogend.control.load_progress import progress_of
 from halogend.control.receipts import Outcome
 from halogend.control.reconciler import Reconciler
 from halogend.control.replica import Replica
@@ -83,7 +84,7 @@ def _draining(unit: Unit, generation: Generation, house: House) -> dict[str, Any
 def _generation(generation: Generation | None, house: House) -> dict[str, Any] | None:
     if generation is None:
         return None
-    stats, pulse = generation.stats, generation.pulses().get("engine")
+    stats, progress = generation.stats, progress_of(generation.parts)
     held = [holding for each in generation.replicas if (holding := house.ledger.holding(each.name)) is not None]
     return {
         "generation": generation.number,
@@ -91,9 +92,9 @@ def _generation(generation: Generation | None, house: House) -> dict[str, Any] |
         "path": generation.spec.engine.path,
         "pids": generation.pids,
         "requests": len(generation.leases),
-        "stage": None if pulse is None else pulse.stage,
-        "loaded_bytes": 0 if pulse is None else pulse.done,
-        "total_bytes": 0 if pulse is None else pulse.total,
+        "stage": progress.stage,
+        "loaded_bytes": progress.done_bytes,
+        "total_bytes": progress.total_bytes,
         "running": 0 if stats is None else stats.running,
         "waiting": 0 if stats is None else stats.waiting,
         "blocks_used": 0 if stats is None else stats.blocks_used,

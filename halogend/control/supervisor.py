@@ -156,11 +156,12 @@ class Supervisor:
         units = list(self._reconciler.house.units.values())
         if any(unit.draining for unit in units):  # has a time limit of its own
             return _MARGIN_S
-        loading = [unit.loading for unit in units if unit.loading is not None]
+        loading = [into for unit in units if (into := unit.filling) is not None]
         moved = [
-            (each.model, each.number, role, pulse.stage, pulse.counter, pulse.done)
+            (replica.name, role, pulse.stage, pulse.counter, pulse.done)
             for each in loading
-            for role, pulse in each.pulses().items()
+            for replica in each.parts
+            for role, pulse in replica.pulses().items()
             if pulse.busy or pulse.heard_at is None
         ]
         if moved == self._moved:

@@ -9,6 +9,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import structlog
+
+from halogend.config.codes import Code
 from halogend.control.barrier import Barrier
 from halogend.control.entrance import Entrance
 from halogend.control.house import House
@@ -17,7 +20,8 @@ from halogend.control.plan import Plan
 from halogend.control.planning import Draft
 from halogend.control.receipts import ModelAction, Receipt
 
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
+_log = structlog.get_logger()
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Together:
@@ -70,7 +74,17 @@ class Together:
                     receipt.problems = tuple(drafted.placed(problem) for problem in problems)
                     barrier.fail(str(problems[0]), while_opening=True)
                 else:
-                    self._in_force.put(drafted)
-                    barrier.commit()
+                    await self._commit(barrier, drafted)
         finally:
             barrier.fail("it could not be made in one go", while_opening=True)
+
+    async def _commit(self, barrier: Barrier, drafted: Draft) -> None:
+        """Every model; a fault of ours on the way takes the listeners back as well."""
+        try:
+            barrier.commit()
+        except Exception as error:  # noqa: BLE001  whatever it was: what is made goes back, and nobody waits
+            _log.exception("switch_failed")
+            barrier.fail(f"{Code.INTERNAL}: {error!r}", while_opening=True)
+            await self._entrance.back(self._in_force.document, self._in_force.access)
+        else:
+            self._in_force.put(drafted)

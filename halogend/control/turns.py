@@ -8,11 +8,15 @@
     take back  an old one's drain stops, and its     the router gives it the name   they drop it, and its drain
                workers hold what differs             again, they take it            goes on
 
-Owns the step from ready to done and back. The order in which models do it is convergence's.
+Owns the step from ready to done and back. The order in which models do it is convergence's. A commit that a fault
+of ours cut short `is_made` all the same where the model was assigned; then it is undone by the way back, which is
+a change as any other.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -25,7 +29,7 @@ from halogend.control.house import House
 from halogend.control.load import load_replicas
 from halogend.control.mend import nurse
 from halogend.control.receipts import ModelRecord
-from halogend.control.reclaim import dismiss, drain_limit_s
+from halogend.control.reclaim import Leaver, dismiss, drain_limit_s
 from halogend.control.replica_changes import UpdateError
 from halogend.control.retired import Retired
 from halogend.control.target import Target
@@ -43,6 +47,10 @@ class Withdraw:
     def relies_on(self) -> Generation | None:
         return None
 
+    @property
+    def is_made(self) -> bool:
+        return self.house.router.route(self.unit.name) is None
+
     def commit(self) -> Retired | None:
         """The model's names are unknown from now on."""
         retired = retire(self.unit, self.house)
@@ -50,21 +58,34 @@ class Withdraw:
         self.house.router.close(self.unit.name)
         return retired
 
-    async def undo(self) -> None:
+    def rest(self) -> None:
         """Nothing was made ready."""
 
+    async def arm(self) -> None:
+        """Nothing is."""
 
-@dataclass(frozen=True, slots=True)
+    async def undo(self) -> None:
+        """Nothing was."""
+
+
+@dataclass(slots=True)
 class Update:
+    """`rests`: it was found possible, and its workers have forgotten it."""
+
     unit: Unit
     target: Target
     house: House
     record: ModelRecord | None
     adjustment: Adjustment
+    rests: bool = False
 
     @property
     def relies_on(self) -> Generation | None:
         return self.adjustment.generation
+
+    @property
+    def is_made(self) -> bool:
+        return self.unit.active is self.target
 
     def commit(self) -> Retired | None:
         self.adjustment.commit()
@@ -73,8 +94,22 @@ class Update:
         welcome(self.unit, self.adjustment, self.house, self.record)
         return None
 
+    def rest(self) -> None:
+        """A smaller pool that is only held ready would refuse requests that the old one takes."""
+        self.adjustment.rest()
+        self.rests = True
+
+    async def arm(self) -> None:
+        """With what there is room for now. Raises UpdateError."""
+        held, active = self.adjustment, self.unit.active
+        if active is None:
+            raise UpdateError(f"{self.unit.name} does not serve")
+        self.adjustment = await prepare(held.generation, active, self.target, self.house, newcomers=held.newcomers)
+        self.rests = False
+        held.unclaim()
+
     async def undo(self) -> None:
-        await self.adjustment.discard()
+        await (self.adjustment.let_go() if self.rests else self.adjustment.discard())
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +125,25 @@ class TakeBack:
     def relies_on(self) -> Generation | None:
         return self.retired.generation
 
+    @property
+    def is_made(self) -> bool:
+        return self.unit.serving is self.retired.generation
+
     def commit(self) -> Retired | None:
-        self.unit.retired.remove(self.retired)
-        self.retired.returned()
-        self.unit.deaths.clear()
-        self.adjustment.commit()
-        before = assign(self.unit, self.target, self.retired.generation, self.house, self.record)
-        welcome(self.unit, self.adjustment, self.house, self.record)
+        with switching(self.house, self.record, self.retired.generation):
+            self.unit.retired.remove(self.retired)
+            self.retired.returned()
+            self.unit.deaths.clear()
+            self.adjustment.commit()
+            before = take_over(self.unit, self.target, self.retired.generation, self.house)
+            welcome(self.unit, self.adjustment, self.house, self.record)
         return before
+
+    def rest(self) -> None:
+        """Its drain stands still; it takes no new request that what is prepared could refuse."""
+
+    async def arm(self) -> None:
+        """It is."""
 
     async def undo(self) -> None:
         await self.adjustment.discard()
@@ -146,23 +192,35 @@ def welcome(unit: Unit, adjustment: Adjustment, house: House, record: ModelRecor
     house.show_replicas(generation)
     for leaver in adjustment.leavers:
         house.router.go_over(unit.name, leaver)
-        unit.reclaim(dismiss(unit, generation, leaver, house, record))
+        unit.reclaim(dismiss(unit, Leaver.of(unit, generation, leaver, house), house, record))
 
 
 def assign(
     unit: Unit, target: Target, generation: Generation, house: House, record: ModelRecord | None
 ) -> Retired | None:
     """One assignment in the router. Returns the generation that served before."""
+    with switching(house, record, generation):
+        return take_over(unit, target, generation, house)
+
+
+@contextlib.contextmanager
+def switching(house: House, record: ModelRecord | None, generation: Generation) -> Iterator[None]:
+    """The step of whatever is done at that moment."""
     with house.moment(record, "switch") as step:
-        retired = retire(unit, house)
-        house.router.switch(unit.name, generation, target.settings)
-        unit.serving, unit.active = generation, target
-        unit.trouble = unit.degraded = None
-        house.cores.join(*generation.replicas)
-        nurse(unit, generation, house)
-        house.state(generation, "serving")
-        house.metrics.engine_up(unit.name, generation.number, up=True)
         step.detail.update(generation=generation.number)
+        yield
+
+
+def take_over(unit: Unit, target: Target, generation: Generation, house: House) -> Retired | None:
+    """The assignment itself, as `assign`."""
+    retired = retire(unit, house)
+    house.router.switch(unit.name, generation, target.settings)
+    unit.serving, unit.active = generation, target
+    unit.trouble = unit.degraded = None
+    house.cores.join(*generation.replicas)
+    nurse(unit, generation, house)
+    house.state(generation, "serving")
+    house.metrics.engine_up(unit.name, generation.number, up=True)
     _log.info("generation_serving", model=unit.name, generation=generation.number, path=target.config.model)
     return retired
 

@@ -89,10 +89,15 @@ class Unit:
         return self.active if change is None else change.target
 
     @property
+    def filling(self) -> Generation | None:
+        """What is loaded now: another generation, or the one that serves, which gains replicas."""
+        joins = self.serving is not None and bool(self.serving.coming)
+        return self.serving if self.loading is None and joins else self.loading
+
+    @property
     def coming(self) -> Target | None:
         """What the load that runs is for: of another generation, or of replicas that join the one that serves."""
-        joins = self.serving is not None and bool(self.serving.coming)
-        if self.loading is None and not joins:
+        if self.filling is None:
             return None
         if self.arrived is not None:
             return self.arrived.target

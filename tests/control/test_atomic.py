@@ -276,3 +276,35 @@ async def test_a_plan_gives_no_memory_back_before_all_are_ready(both):
     assert plan["devices"][0]["after"]["total_bytes"] == sum(
         each.total_bytes for each in world.house.ledger.held().values()
     )
+
+
+async def test_an_engine_that_waits_for_the_others_takes_what_its_present_pool_holds(both):
+    """A live change that is to come binds nobody before the moment at which it comes."""
+    world = await both()
+    load = world.stage.hold("load", role="engine", model="x")
+    receipt = world.edit(document(*_changed(world), **ATOMIC))
+    await load.reached()
+    await _until_ready(world, "b", "d")
+    said = [call for call in world.stage.calls if call.model == "b" and call.role == "engine"]
+    assert [call.point for call in said if call.point in ("prepare", "discard", "commit")] == ["prepare", "discard"]
+    load.release()
+    assert (await reached(receipt)).outcome == "applied"
+    assert [call.point for call in said if call.point in ("prepare", "commit")] == ["prepare"]
+    said = [call for call in world.stage.calls if call.model == "b" and call.role == "engine"]
+    points = [call.point for call in said if call.point in ("prepare", "discard", "commit")]
+    assert points == ["prepare", "discard", "prepare", "commit"]
+
+
+async def test_what_can_no_longer_be_done_at_the_moment_of_the_switch_fails_all(both):
+    world = await both()
+    before = world.dump()
+    load = world.stage.hold("load", role="engine", model="x")
+    receipt = world.edit(document(*_changed(world), **ATOMIC))
+    await load.reached()
+    await _until_ready(world, "b", "d")
+    world.stage.order("prepare", times=1, where={"role": "engine", "model": "b"}, **REFUSED)
+    load.release()
+    await reached(receipt)
+    assert receipt.outcome == "failed"
+    assert "b: no memory" in receipt.models["a"].error
+    await world.comes_back_to(before)

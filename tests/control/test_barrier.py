@@ -5,18 +5,26 @@ import asyncio
 import pytest
 
 from halogend.control.barrier import Barrier, NotTogether
+from halogend.control.replica_changes import UpdateError
 
 
 class _Turn:
     """Ready to be taken; `relies_on` is what may die meanwhile."""
 
     def __init__(self, name, log):
-        self.name, self.log = name, log
+        self.name, self.log, self.armed = name, log, None
         self.died = asyncio.Event()
 
     @property
     def relies_on(self):
         return self
+
+    def rest(self):
+        """Nothing was made ready."""
+
+    async def arm(self):
+        if self.armed is not None:
+            await self.armed()
 
     def commit(self):
         self.log.append(self.name)
@@ -33,7 +41,7 @@ def _open(barrier):
 async def _joined(barrier, log, *names):
     turns = {name: _Turn(name, log) for name in names}
     tasks = [asyncio.create_task(barrier.join(name, turn)) for name, turn in turns.items()]
-    for _ in range(3):
+    for _ in range(8):
         await asyncio.sleep(0)
     return turns, tasks
 
@@ -85,6 +93,45 @@ async def test_from_when_it_opens_only_whoever_opens_it_may_break_it():
         with pytest.raises(NotTogether, match="the port is taken"):
             await task
     assert log == []
+
+
+async def _no():
+    raise UpdateError("no memory")
+
+
+async def test_one_that_cannot_be_armed_is_the_reason_for_all():
+    log = []
+    barrier = Barrier("ab", _open, lambda: log.append("broken"))
+    turns, (first,) = await _joined(barrier, log, "a")
+    turns["a"].armed = _no
+    _, (last,) = await _joined(barrier, log, "b")
+    for task in (first, last):
+        with pytest.raises(NotTogether, match="a: no memory"):
+            await task
+    assert log == ["broken"]
+
+
+async def test_nobody_is_armed_before_all_have_come_and_what_is_armed_too_late_is_given_up():
+    log, forever = [], asyncio.Event()
+    barrier = Barrier("ab", _open, lambda: log.append("broken"))
+    turns, (first,) = await _joined(barrier, log, "a")
+
+    async def arms():
+        log.append("arms")
+        try:
+            await forever.wait()
+        finally:
+            log.append("given up")
+
+    turns["a"].armed = arms
+    assert log == []
+    _, (last,) = await _joined(barrier, log, "b")
+    assert log == ["arms"]
+    barrier.abandon()
+    for task in (first, last):
+        with pytest.raises(NotTogether):
+            await task
+    assert log == ["arms", "broken", "given up"]
 
 
 async def test_one_that_was_abandoned_is_not_begun():

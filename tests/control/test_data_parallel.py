@@ -310,3 +310,17 @@ async def test_a_fault_of_one_try_does_not_end_the_tries(replicated, monkeypatch
     await _kill(world, "cpu:1")
     await until(lambda: not faults, "the first try")
     await _all_serve(world)
+
+
+async def test_what_comes_in_the_place_of_a_dead_replica_is_measured_anew(replicated):
+    world = await replicated()
+    world.stage.order("ready", "go", where={"role": "engine"}, transient_bytes=1 << 20)
+    dead = _replicas(world)["cpu:0"]
+    dead.memory.base_bytes = dead.memory.surplus_bytes = 512 << 20
+    await _kill(world, "cpu:0", "engine")
+    await until(lambda: _replicas(world)["cpu:0"] is not dead, "another is in its place")
+    await _all_serve(world)
+    memory = _replicas(world)["cpu:0"].memory
+    assert memory.base_bytes == memory.measured_bytes - _replicas(world)["cpu:0"].pool_touched_bytes > 0
+    assert memory.surplus_bytes < 0, "played processes hold no torch"
+    assert memory.working_bytes > 0, "each later measure may raise it"

@@ -9,7 +9,8 @@ from support.played.moments import Moments
 from support.played.world import document, reached, until
 
 from halogend.config.codes import Code
-from halogend.control import replica, replica_changes
+from halogend.control import recover, replica, replica_changes
+from halogend.control.ledger import Holding
 from halogend.control.process import Child
 from halogend.control.receipts import Milestone
 from halogend.control.standing import standing
@@ -99,6 +100,22 @@ async def test_a_process_that_no_kill_ends_keeps_its_bytes_and_holds_nobody_up(s
     let_go()
     await until(lambda: set(there.house.ledger.view()) == {"a#3"}, "its bytes are back")
     assert there.status()["lingering"] == []
+
+
+async def test_what_died_and_is_not_gone_is_started_again_when_there_is_room(serving, unkillable, monkeypatch):
+    """No crash loop: nobody tries before it fits."""
+    there = await serving(544 << 20, kv_cache_bytes="90MiB", max_batch=4096)
+    await until(there.is_quiet, "the pool has its size")
+    monkeypatch.setattr(recover, "BACKOFF_S", (0.0,))
+    pids = there.unit("a").serving.pids
+    there.house.ledger.enter("other", Holding("cpu:0", 200 << 20, 0, 0))
+    let_go = unkillable(pids["engine"])
+    os.kill(pids["text"], signal.SIGKILL)
+    await until(lambda: "do not end" in (there.unit("a").trouble or ""), "it waits for the room")
+    assert (there.stage.loads("a"), there.unit("a").deaths[1:]) == (1, [])
+    let_go()
+    await until(lambda: there.unit("a").alive() is not None, "it serves again")
+    assert (there.stage.loads("a"), there.unit("a").trouble) == (2, None)
 
 
 async def test_the_daemon_ends_beside_a_process_that_no_kill_ends(serving, unkillable):

@@ -209,3 +209,32 @@ async def test_what_an_old_replica_gave_is_kept_for_the_new_one(tight):
     await reached(receipt)
     assert tight.unit("a").awaited == []
     assert [failure_of(await collect(answer)) for answer in answers] == [None, None]
+
+
+@pytest.mark.parametrize("second", [False, True])
+async def test_a_revert_while_an_old_replica_drains_is_one_assignment_for_it(tight, second):
+    slow = tight.stage.hold("generate", prompt="slow")
+    answers = [await tight.submit("a", "slow", 5) for _ in range(2)]
+    for number, answer in enumerate(answers, 1):
+        (await slow.reached(number)).say("token")
+        await until(lambda answer=answer: answer.has_token, "a token has come")
+    receipt = tight.edit(_text(tight, "b"))
+    await until(lambda: tight.unit("a").serving.leaving, "its first replica drains")
+    first, *_ = answers
+    if second:
+        (of_the_first,) = [each for each in answers if each.holder in tight.unit("a").serving.leaving]
+        first = answers[1 - answers.index(of_the_first)]
+        slow.calls[answers.index(of_the_first)].say("finish")
+        await until(lambda: first.holder in tight.unit("a").serving.leaving, "its second replica drains")
+    loads = tight.stage.loads("a")
+    back = await reached(tight.edit(_text(tight)))
+    await reached(receipt)
+    assert (receipt.outcome, back.outcome) == ("superseded", "applied")
+    assert tight.stage.loads("a") == loads + second  # what has ended can only be loaded
+    assert _serve(tight) == {"cpu:0": 1, "cpu:1": 1}
+    assert [len(replica.leases) for replica in tight.unit("a").serving.replicas].count(1) == 2 - second
+    taken_back = [step.detail.get("taken_back", False) for step in receipt.models["a"].steps if step.name == "drain"]
+    assert taken_back[1 if second else 0] is True
+    slow.release("finish")
+    assert [failure_of(await collect(answer)) for answer in answers] == [None, None]
+    await until(tight.is_quiet, "all is quiet")

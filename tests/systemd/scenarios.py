@@ -196,6 +196,88 @@ def test_engine(started, number):
     assert started.show("Result")["Result"] == "success"
 
 
+def test_life(service):
+    """One service from its start to its stop: reloads that are good, bad, bad again and good, an engine that is
+    killed and one that is stopped; states, exit statuses and the journal as operations.md has them."""
+    assert service.start().returncode == 0, journal()
+    daemon, other = service.pid(), service.model.with_name("b.gguf")
+    shutil.copy(service.model, other)
+    assert [_field(each, "trigger", "outcome") for each in _ended()] == [("start", "applied")]
+
+    service.write(model=str(other))
+    assert service.reload().returncode == 0, journal()
+    assert _field(_ended()[-1], "trigger", "outcome", "level") == ("api", "applied", "info")
+    assert _standing(service) == ("active/running", "success", "0", "serving x")
+    serving = service.pids()
+
+    for wrong in ({"max_btach": 1}, {"max_btach": 1}, {"max_batch": "many"}):
+        service.write(model=str(other), **wrong)
+        assert service.reload().returncode != 0
+        assert _field(_ended()[-1], "trigger", "outcome", "level") == ("api", "rejected", "error")
+        state, result, restarts, text = _standing(service)
+        assert (state, result, restarts) == ("active/running", "success", "0")
+        assert text.startswith("serving x; last edit (r")
+        assert f"rejected: /etc/halogen/config.yaml:{_line_of(service, *wrong)}:" in text
+        assert next(iter(wrong)) in service.status()
+        assert service.pids() == serving
+        assert service.answers()
+
+    service.write(model=str(other), max_batch=9)
+    assert service.reload().returncode == 0
+    assert _field(_ended()[-1], "trigger", "outcome") == ("api", "applied")
+    assert _standing(service) == ("active/running", "success", "0", "serving x")
+    assert service.pids() == serving
+
+    for number, reason in ((signal.SIGKILL, "was ended by SIGKILL"), (signal.SIGSTOP, "is stopped by a signal")):
+        os.kill(serving["engine"], number)
+        service.until(lambda old=serving: not alive(old["engine"]) and service.pids(), "another engine serves")
+        died = [each for each in _events("engine_died") if reason in each["reason"]]
+        assert [_field(each, "model", "level") for each in died] == [("x", "error")]
+        assert service.answers()
+        assert _standing(service) == ("active/running", "success", "0", "serving x")
+        assert service.pid() == daemon
+        serving = service.pids()
+
+    children = descendants(daemon)
+    assert service.stop().returncode == 0
+    found = service.show("ActiveState", "SubState", "Result", "ExecMainCode", "ExecMainStatus", "NRestarts")
+    assert found == {
+        "ActiveState": "inactive",
+        "SubState": "dead",
+        "Result": "success",
+        "ExecMainCode": "1",
+        "ExecMainStatus": "0",
+        "NRestarts": "0",
+    }
+    assert not [pid for pid in children if alive(pid)]
+    assert _events("stopped"), journal()
+    assert not [line for line in journal().splitlines() if "Traceback" in line]
+
+
+def _events(name):
+    """Of the daemon's own lines."""
+    lines = [line for line in journal().splitlines() if line.startswith("{")]
+    return [said for line in lines if (said := json.loads(line)).get("event") == name]
+
+
+def _ended():
+    return _events("reload_ended")
+
+
+def _field(said, *names):
+    return tuple(said[name] for name in names)
+
+
+def _standing(service):
+    found = service.show("Result", "NRestarts", "StatusText")
+    return service.state(), found["Result"], found["NRestarts"], found["StatusText"]
+
+
+def _line_of(service, field):
+    lines = service.document.read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if field in line)
+
+
 def test_daemon_killed(started):
     """S12: systemd starts it again, and none of its processes is left over."""
     daemon = started.pid()

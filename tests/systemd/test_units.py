@@ -20,6 +20,7 @@ SCENARIOS = [
     "test_reload_slow",
     "test_credential",
     "test_engine",
+    "test_life",
     "test_daemon_killed",
     "test_daemon_stuck",
     "test_start_bad",

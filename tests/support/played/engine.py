@@ -1,4 +1,4 @@
-"""The engine, played. Points: load, ready, serving, generate, prepare, commit."""
+"""The engine, played. Points: load, ready, serving, generate, prepare, commit, discard."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from halogend.wire.messages import (
     Abort,
     AnyMessage,
     Commit,
+    Discard,
     Ended,
     EngineReady,
     EngineStats,
@@ -47,6 +48,8 @@ class Engine(Player):
             case Commit():
                 self.pool_bytes = self.prepared[message.update].limits.pool_bytes
                 self.at("commit", lambda order: self._commit(message.update), pool_bytes=self.pool_bytes)
+            case Discard():
+                self.at("discard", lambda order: None)
             case SetThreads():
                 self.at("threads", lambda order: None, threads=message.threads)
             case Generate():

@@ -5,19 +5,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from support.live import alive
 from support.played.moments import Moments
 from support.played.stage import Rule
-from support.played.world import World
+from support.played.world import World, collect, failure_of, until
 
 from halogend.config.problems import Problem
+from halogend.control import reclaim, replica
+from halogend.control.process import Child
 from halogend.control.receipts import Receipt
 from halogend.control.worker import Worker
 
@@ -39,6 +43,7 @@ class Run:
     gives_up: bool = False
     ends_probation: bool = True
     undo: list[Callable[[], None]] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
     patch: pytest.MonkeyPatch = field(default_factory=pytest.MonkeyPatch)
 
     def order(self, point: str, do: str, role: str, model: str, **more: Any) -> None:
@@ -54,6 +59,20 @@ class Run:
         leaving = [replica.pids[role] for each in generations for replica in each.leaving]
         os.kill([*leaving, self.world.stage.at("load", role, file)[-1].pid][0], signal.SIGKILL)
 
+    @property
+    def dead(self) -> set[int]:
+        """The processes that were told to die."""
+        orders = [(rule.order or {}, rule.calls) for rule in self.rules]
+        return {call.pid for order, calls in orders if order.get("do") == "die" for call in calls}
+
+    def old_ones(self, role: str) -> set[int]:
+        """The processes that serve and that the change is to end."""
+        return {call.pid for call in self.world.stage.at("ready", role, self.old) if alive(call.pid)}
+
+    def meanwhile(self, work: Coroutine[Any, Any, None]) -> None:
+        """The change is over when this is."""
+        self.tasks.append(asyncio.create_task(work))
+
     def revert(self) -> None:
         self.newer.append(self.world.edit(self.before))
 
@@ -66,7 +85,7 @@ class Run:
             rule.release()
 
 
-Manner = Callable[[Run], None]
+Manner = Callable[[Run], Awaitable[None] | None]
 
 
 def refused(point: str, role: str, *, by: str, **where: Any) -> Manner:
@@ -95,13 +114,18 @@ def newer(step: str, phase: str = "began") -> Manner:
     return lambda run: run.moments.on(step, phase, run.revert)
 
 
-def our_own(step: str) -> Manner:
-    """A fault of ours, as a step begins."""
+def fails() -> None:
+    raise RuntimeError("a fault of our own")
 
-    def fails() -> None:
-        raise RuntimeError("a fault of our own")
 
-    return lambda run: run.moments.on(step, "began", fails)
+def our_own(step: str, phase: str = "began", *, after: Manner = lambda run: None) -> Manner:
+    """A fault of ours, as a step begins or when it is done. `after`: what brings the change there."""
+
+    def inject(run: Run) -> None:
+        after(run)
+        run.moments.on(step, phase, fails)
+
+    return inject
 
 
 def no_program(run: Run) -> None:
@@ -130,10 +154,87 @@ def comes_back_late(run: Run) -> None:
     run.moments.on("roll_back", "began", lambda: run.order("load", "fail", "engine", run.old, **REFUSED))
 
 
+def does_not_load(run: Run) -> None:
+    run.order("load", "fail", "engine", run.new, **REFUSED)
+
+
+def second_does_not_load(run: Run) -> None:
+    """The first replica does."""
+    run.moments.on("load", "done", lambda: does_not_load(run))
+
+
 def does_not_grow_again(run: Run) -> None:
     """The new one fails, and the old one will not have its pool back, at first."""
-    run.order("load", "fail", "engine", run.new, **REFUSED)
+    does_not_load(run)
     run.moments.on("grow", "began", lambda: run.order("prepare", "fail", "engine", run.old, **REFUSED))
+
+
+def never_tells_that_it_grew(run: Run) -> None:
+    does_not_load(run)
+    run.moments.on("grow", "began", lambda: run.hold("commit", "engine", run.old))
+
+
+def dies_as_it_grows(run: Run) -> None:
+    does_not_load(run)
+    run.moments.on("grow", "began", lambda: run.kill(run.old, "engine"))
+
+
+async def over_its_deadline(run: Run) -> None:
+    """Every replica has a request that never ends."""
+    run.patch.setattr(reclaim, "_DRAIN_LEAST_S", 0.05)
+    hold = run.world.stage.hold("generate", prompt="late")
+    run.rules.append(hold)
+    answers = [await run.world.submit("a", "late", 5) for _ in range(2)]
+    for number, answer in enumerate(answers, 1):
+        (await hold.reached(number)).say("token")
+        await until(lambda answer=answer: answer.has_token, "its first token")
+
+    async def are_told() -> None:
+        ended = await asyncio.gather(*(collect(answer) for answer in answers))
+        told = [failure_of(events) for events in ended]
+        assert "draining" in told
+        assert set(told) <= {"draining", None}
+
+    run.meanwhile(are_told())
+
+
+def deaf(role: str) -> Manner:
+    """It hears neither that it is to stop nor that anybody else has gone."""
+
+    async def inject(run: Run) -> None:
+        pids = run.old_ones(role)
+        for call in run.world.stage.at("ready", role, run.old):
+            call.say("deafen")
+        await until(lambda: pids <= {call.pid for call in run.world.stage.at("deaf", role, run.old)}, "it is deaf")
+
+    return inject
+
+
+def deaf_newcomer(run: Run) -> None:
+    """It loads for ever and hears no Stop; then nobody wants it."""
+    run.order("load", "deafen", "engine", run.new)
+
+    async def unwanted() -> None:
+        await until(lambda: run.rules[-1].calls, "it loads")
+        run.revert()
+
+    run.meanwhile(unwanted())
+
+
+def unkillable(run: Run) -> None:
+    """It waits for a disk that never answers, as far as that can be had: stopped, and no kill reaches it."""
+    run.patch.setattr(replica, "_STOP_GRACE_S", 0.05)
+    run.patch.setattr(replica, "_KILLED_S", 0.05)
+    stuck = run.old_ones("engine")
+    kill = Child.kill
+    run.patch.setattr(Child, "kill", lambda child: None if child.pid in stuck else kill(child))
+
+    def let_go() -> None:
+        for pid in stuck:
+            os.kill(pid, signal.SIGKILL)
+
+    run.undo.append(let_go)
+    run.moments.on("reclaim", "began", lambda: [os.kill(pid, signal.SIGSTOP) for pid in stuck])
 
 
 def other_files(run: Run) -> None:
@@ -144,12 +245,43 @@ def other_files(run: Run) -> None:
     run.undo.append(lambda: os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns)))
 
 
+def moved(name: str, instead: str | None = None) -> Manner:
+    """The file is somewhere else, and where it was is another, or none."""
+
+    def inject(run: Run) -> None:
+        run.world.server("two")
+        path = run.world.folder / name
+        aside = path.with_name("aside")
+        path.rename(aside)
+        run.undo.append(lambda: aside.replace(path))
+        if instead is not None:
+            path.write_bytes((run.world.folder / instead).read_bytes())
+            path.chmod(0o600)
+
+    return inject
+
+
 def on_probation(role: str) -> Manner:
     """Its new generation dies."""
 
     def inject(run: Run) -> None:
         run.ends_probation = False
         run.moments.on("probation", "began", lambda: run.kill(run.new, role))
+
+    return inject
+
+
+def fault_on_the_way_back(phase: str) -> Manner:
+    """Its new generation dies, and the switch back is not made at once."""
+
+    def inject(run: Run) -> None:
+        run.ends_probation = False
+
+        def ends() -> None:
+            run.kill(run.new, "engine")
+            run.moments.on("switch", phase, fails)
+
+        run.moments.on("probation", "began", ends)
 
     return inject
 
@@ -202,30 +334,50 @@ FAILURES: dict[str, dict[str, Manner]] = {
         "other files": other_files,
         "a newer document": newer("load"),
         "a newer document at its end": newer("load", "done"),
+        "it hears no Stop": deaf_newcomer,
         "a fault of ours": our_own("load"),
+        "a fault of ours at its end": our_own("load", "done"),
     },
-    "grow": {"the old engine refuses": does_not_grow_again},
+    "grow": {
+        "the old engine refuses": does_not_grow_again,
+        "the old engine never confirms": never_tells_that_it_grew,
+        "the old engine dies": dies_as_it_grows,
+        "a fault of ours": our_own("grow", after=does_not_load),
+        "a fault of ours at its end": our_own("grow", "done", after=does_not_load),
+    },
     "adopt": {},  # has a test of its own: two documents
-    "roll_back": {"the old one does not come back at once": comes_back_late},
+    "roll_back": {
+        "the old one does not come back at once": comes_back_late,
+        "a fault of ours": our_own("roll_back", after=second_does_not_load),
+        "a fault of ours at its end": our_own("roll_back", "done", after=second_does_not_load),
+    },
     "switch": {
         "the new engine dies before": killed("switch", "began", "engine", of="new"),
         "the new text process dies after": killed("switch", "done", "text", of="new"),
         "a newer document": newer("switch", "done"),
+        "a fault of ours": our_own("switch"),
+        "a fault of ours at its end": our_own("switch", "done"),
     },
     "probation": {
         "the new text process dies": on_probation("text"),
         "too many errors": too_many_errors,
+        "a fault of ours on the way back": fault_on_the_way_back("began"),
+        "a fault of ours when it is back": fault_on_the_way_back("done"),
         "a newer document": newer("probation"),
         "a fault of ours": our_own("probation"),
     },
     "drain": {
         "the old engine dies": killed("drain", "began", "engine", of="old"),
         "a newer document": newer("drain"),
+        "it is over its deadline": over_its_deadline,
         "a fault of ours": our_own("drain"),
     },
     "reclaim": {
         "the old text process dies": killed("reclaim", "began", "text", of="old"),
         "a newer document": newer("reclaim"),
+        "the old engine hears no Stop": deaf("engine"),
+        "the old text process hears no Stop": deaf("text"),
+        "no kill ends the old engine": unkillable,
         "a fault of ours": our_own("reclaim"),
     },
 }

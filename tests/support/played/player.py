@@ -133,5 +133,6 @@ class Player:
                 self._sticks = True
             case "deafen":
                 self.is_deaf = True
+                self.at("deaf", lambda order: None)
             case _:
                 self._asked[order["id"]](order)

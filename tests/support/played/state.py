@@ -15,6 +15,7 @@ from typing import Any
 
 from support.played.world import World, until
 
+from halogend.control.access import Access
 from halogend.control.generation import Generation
 from halogend.control.replica import Replica
 from halogend.control.target import Target, Way
@@ -42,6 +43,7 @@ def state(world: World) -> dict[str, Any]:
         "cores": sorted(names.get(each.name, each.name) for each in house.cores._engines),
         "loads": house.loads.taken,
         "listeners": (world.sockets.serving, world.sockets.bound),
+        "access": [_access(each) for each in (world.sockets.access, world.reconciler._in_force.access)],
         "active": None if world.reconciler.active is None else world.reconciler.active.revision,
         "open": sorted(each.id for each in world.reconciler.receipts.all() if each.outcome is None),
         "metrics": sorted(_series(world, places)),
@@ -151,6 +153,10 @@ def _replica(world: World, replica: Replica) -> dict[str, Any]:
     text, engine = replica.present_spec.text, replica.present_spec.engine
     limits = (text.limits, text.chat_template, engine.limits)
     return {"limits": limits, "weight": replica.weight, "state": replica.state, "told": told, "roles": [*replica.pids]}
+
+
+def _access(access: Access) -> dict[str, Any]:
+    return {"keys": access.keys, "certificates": access.certificates(), "files": access.prints}
 
 
 def _series(world: World, places: dict[Generation, str]) -> set[str]:

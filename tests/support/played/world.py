@@ -17,6 +17,7 @@ import yaml
 from support import gguf_files
 from support.live import alive
 from support.played.stage import PATIENCE_S, Stage
+from support.tls_files import make_pair
 
 from halogend.config.facts import DeviceFacts
 from halogend.config.problems import Problem
@@ -59,27 +60,29 @@ class PlayedHost(Host):
 
 
 class PlayedSockets:
-    """Listeners that may refuse. `serving` is what was committed; `pause` holds a commit."""
+    """Listeners that may refuse. `serving` is what was committed, with the keys and certificates `access`; `pause`
+    holds a commit."""
 
     def __init__(self) -> None:
         self.refuse_prepare: Problem | None = None
         self.refuse_commit: Problem | None = None
         self.serving: ServerConfig | None = None
         self.bound: ServerConfig | None = None
+        self.access = self.bound_access = Access()
         self.in_commit = asyncio.Event()
         self.may_commit = asyncio.Event()
         self.may_commit.set()
 
     async def prepare(self, server: ServerConfig, access: Access) -> Problem | None:
         if self.refuse_prepare is None:
-            self.bound = server
+            self.bound, self.bound_access = server, access
         return self.refuse_prepare
 
     async def commit(self) -> Problem | None:
         self.in_commit.set()
         await self.may_commit.wait()
         if self.refuse_commit is None:
-            self.serving = self.bound
+            self.serving, self.access = self.bound, self.bound_access
         self.bound = None
         return self.refuse_commit
 
@@ -126,6 +129,18 @@ class World:
         if not path.exists():
             path.write_bytes(_checkpoint(self.folder))
         return {"name": name, "model": str(path), "kv_cache_bytes": "1MiB", **fields}
+
+    def server(self, name: str) -> dict[str, Any]:
+        """A `server` with a key and a certificate of this name, which are made the first time."""
+        key, pair = self.folder / f"{name}.api-key", self.folder / name
+        if not pair.exists():
+            key.write_text(f"{name}-{'0' * 32}")
+            key.chmod(0o600)
+            pair.mkdir()
+            make_pair(pair)
+        keys = [{"name": "k", "file": str(key), "scopes": ["infer"]}]
+        tls = {"cert": str(pair / "server.pem"), "key": str(pair / "server.key")}
+        return {"server": {"auth": {"keys": keys}, "tls": tls}}
 
     def edit(self, text: str, trigger: str = "api") -> Receipt:
         self.text = text
