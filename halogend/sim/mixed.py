@@ -33,9 +33,9 @@ def add(kinds: Any) -> None:
     parser.add_argument("--max-batch", type=int, default=160, help="of both arms: more than there are clients")
     parser.add_argument("--pool-tokens", type=int, default=262144, help="of both arms: most clients fit")
     parser.add_argument("--step-tokens", type=int, default=256, help="the most of one request, and of an unpaced step")
-    parser.add_argument("--paced-tokens", type=int, default=512, help="the most of a step whose time is bounded")
-    parser.add_argument("--max-gap", type=float, default=1.0, help="seconds, of the lanes' arm")
-    parser.add_argument("--long-concurrent", type=int, default=1, help="of the lanes' arm")
+    parser.add_argument("--paced-tokens", type=int, default=1024, help="the most of a step whose time is bounded")
+    parser.add_argument("--max-gap", type=float, default=2.0, help="seconds, of the lanes' arm")
+    parser.add_argument("--long-concurrent", type=int, default=4, help="of the lanes' arm")
     parser.set_defaults(run=run)
 
 

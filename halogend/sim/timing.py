@@ -46,13 +46,13 @@ class StepTimes:
         )
 
 
-# SmolLM2-135M-Instruct in bf16, two threads on two cores; `halogend bench steps MODEL` measures them.
+# SmolLM2-135M-Instruct in bf16, two threads on two cores: `halogend bench engine` and `bench steps`.
 SMOLLM2 = StepTimes(
-    base_s=0.030,
-    decode_row_s=0.0011,
-    decode_context_s=1.5e-6,
-    prompt_token_s=0.0011,
-    prompt_context_s=4e-7,
+    base_s=0.0305,
+    decode_row_s=0.0010,
+    decode_context_s=7e-6,
+    prompt_token_s=0.00095,
+    prompt_context_s=7e-7,
 )
 
 
