@@ -130,17 +130,19 @@ class Admission:
     def forecast(self, running: Iterable[Sequence]) -> Forecast:
         return Forecast(map(self.growth, running))
 
-    def fits(self, sequence: Sequence, forecast: Forecast, held: int) -> bool:
-        """Whether it fits beside those who run and hold `held` blocks."""
-        wanted = self.growth(sequence)
-        if not self._under_watermarks(wanted.blocks, self._tables.used):
-            return False
-        return forecast.peak_with(wanted) <= held + self._spare(sequence)
+    def is_open(self, sequence: Sequence) -> bool:
+        """Whether the watermarks let it in."""
+        return self._under_watermarks(self.growth(sequence).blocks, self._tables.used)
+
+    def spare(self, sequence: Sequence) -> int:
+        """Blocks that it may count on besides what is held: some are kept for short requests."""
+        kept = int(self._limits.min_free_ratio * self._pool.capacity) if sequence.long else 0
+        return self._tables.available - kept
 
     def would_fit(self, sequence: Sequence, freed: int) -> bool:
         """Whether it would, if others gave `freed` blocks back: worth their while."""
         wanted = self.growth(sequence).blocks
-        return self._under_watermarks(wanted, self._tables.used - freed) and wanted <= freed + self._spare(sequence)
+        return self._under_watermarks(wanted, self._tables.used - freed) and wanted <= freed + self.spare(sequence)
 
     def blocks_at_most(self, positions: int) -> int:
         """The most blocks that a request of so many positions can hold."""
@@ -154,11 +156,6 @@ class Admission:
         if self._hard.would_close(used / capacity, marks.hard):
             return False
         return not self._soft.would_close(used / capacity, marks.soft) or used + wanted <= marks.hard * capacity
-
-    def _spare(self, sequence: Sequence) -> int:
-        """Blocks that it may count on: some are kept for short requests."""
-        kept = int(self._limits.min_free_ratio * self._pool.capacity) if sequence.long else 0
-        return self._tables.available - kept
 
     def growth(self, sequence: Sequence) -> Growth:
         """What it will hold, as far as can be told."""

@@ -158,9 +158,14 @@ class Planner:
             return True
         if len(self._running) >= self._limits.max_batch:
             return False
+        if not self._admission.is_open(sequence):
+            return False
+        room = self._admission.spare(sequence) + sum(s.held for s in self._running)
+        if sequence.most_blocks + sum(s.most_blocks for s in self._running) <= room:
+            return True  # whatever they do: nothing to forecast
         if self._forecast is None:
             self._forecast = self._admission.forecast(self._running)
-        return self._admission.fits(sequence, self._forecast, sum(s.held for s in self._running))
+        return self._forecast.peak_with(self._admission.growth(sequence)) <= room
 
     def _may_displace(self, sequence: Sequence) -> bool:
         lower = [s for s in self._running if s.priority < sequence.priority]
@@ -188,6 +193,8 @@ class Planner:
     def _make_room(self, draft: Draft, sequence: Sequence, count: int) -> int:
         """Blocks for up to `count` more positions; for none if only who comes before it could make room."""
         planned = draft.counts.get(sequence, 0)
+        if sequence.computed + planned + count <= len(sequence.blocks[0]) * BLOCK_TOKENS:
+            return count
         while (room := self._tables.room(sequence) - planned) <= 0:
             victim = self._running.victim
             if victim is sequence:

@@ -97,7 +97,7 @@ class Sequence:
 
     `pending` counts the `?`; `ahead` is what a step may compute next. `slot` is -1 while waiting.
     `blocks` has a list for each table of the layout, none while waiting; 0 is a block given back.
-    `held` counts those that are not.
+    `held` counts those that are not; `most_blocks` is the most it comes to, a step at a time.
 
     `rank` is its place among those of its priority that wait, from the fair share's `tag`; it was charged
     `charged_tokens` of that share. `passed` counts who was admitted since it heads its line. `long` is
@@ -113,6 +113,7 @@ class Sequence:
     slot: int = -1
     blocks: list[list[int]] = field(default_factory=list)
     held: int = 0
+    most_blocks: int = 0
     prompt_counted: int = 0
     admitted: bool = False
     ended: bool = False

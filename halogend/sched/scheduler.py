@@ -64,6 +64,7 @@ class Scheduler:
         if refusal is not None:
             return refusal
         sequence = Sequence(request=request, order=self._arrivals, arrived_s=now, tokens=list(request.prompt))
+        sequence.most_blocks = self._blocks_at_most(request)
         sequence.charged_tokens = self._admission.share.tokens(sequence)
         sequence.tag = self._places.shares.tag(request.caller, sequence.charged_tokens)
         self._arrivals += 1
@@ -96,6 +97,8 @@ class Scheduler:
         self._lanes.update(limits)
         self._admission.update(limits)
         self._planner.update(limits)
+        for sequence in self._sequences.values():
+            sequence.most_blocks = self._blocks_at_most(sequence.request)
         if lanes_differ:
             self._places.sort_lanes()
 
