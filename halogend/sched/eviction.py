@@ -113,7 +113,7 @@ class Evictor:
         Raises InvariantError when even everything would not do."""
         while (before := self._pool.free_count) < blocks:
             why = self._drop_some(blocks, asker)
-            self.evicted[reason or why] += self._pool.free_count - before
+            self._count(reason or why, before)
 
     def make_rows(self, count: int, after: int, asker: Session | None) -> None:
         """Evicts a little more, so that `count` blocks need not be scattered; in a pool where a run is a small part."""
@@ -125,8 +125,11 @@ class Evictor:
             and (before := self._pool.free_count) < most
             and (self._behind or self._stale or self._leaves)
         ):
-            why = self._drop_some(before + 1, asker)
-            self.evicted[why] += self._pool.free_count - before
+            self._count(self._drop_some(before + 1, asker), before)
+
+    def _count(self, reason: str, free_before: int) -> None:
+        if (freed := self._pool.free_count - free_before) > 0:
+            self.evicted[reason] += freed
 
     def _drop_some(self, blocks: int, asker: Session | None) -> str:
         if self._behind:

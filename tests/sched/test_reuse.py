@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 from support.reuse_traffic import ReuseWorld
 
+from halogend.sched.blocks import BLOCK_TOKENS
+from halogend.sched.chain import Chain
 from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import EvictionPolicy, SessionClass
@@ -222,6 +225,28 @@ def test_sliding_tables_keep_what_a_next_turn_needs_and_little_else() -> None:
     assert say(world, (*long, *words(3, 9))) == 496
 
 
+def test_where_a_prompt_ended_windows_stay_too() -> None:
+    """A template may leave out what was thought: then the next turn goes on from the prompt, not from the answer."""
+    world = make_world(blocks=1 + 130, layout=GEMMA)
+    prompt = words(1, 160)
+    say(world, prompt, max_tokens=150)
+    say(world, words(2, 300))
+    assert world.scheduler.reuse.evictions["window"] > 0
+    assert say(world, (*prompt, *words(3, 30))) == 160
+
+
+def test_who_gives_way_pins_nothing() -> None:
+    policy = EvictionPolicy("priority_lru", (SessionClass("gold", 0, 0.9, 60.0),))
+    world = make_world(blocks=1 + 8)
+    world.scheduler.update(replace(world.limits, eviction=policy))
+    for number in range(2):
+        world.ask(words(number, 40), 80, caller=session(f"{number}", klass="gold"))
+    while not world.scheduler.stats.preemptions:
+        world.step()
+        assert world.scheduler.reuse.blocks_pinned == 0
+    world.drain()
+
+
 def test_a_class_s_pins_stay_until_its_time_is_over() -> None:
     gold = EvictionPolicy("priority_lru", (SessionClass("gold", 10, 0.5, 60.0),))
     world = make_world(blocks=1 + 40)
@@ -327,6 +352,22 @@ def test_a_smaller_pool_moves_shared_and_cached_blocks(limit: int) -> None:
     assert say(world, (*system, *words(2, 20))) >= 64
 
 
+def test_k6_a_block_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K6: the cost of a cold prompt is one hash a block, in chunks, in decode and after it gave way too."""
+    hashed = []
+
+    def counted(data: bytes) -> object:
+        hashed.append(data)
+        return sha256(data)
+
+    monkeypatch.setattr("halogend.sched.chain.sha256", counted)
+    world = make_world()
+    world.scheduler.update(replace(world.limits, prefill_chunk_tokens=10))
+    say(world, words(1, 500), max_tokens=61)
+    assert len(hashed) == 1 + 560 // BLOCK_TOKENS  # and the scope
+    assert len(set(hashed)) == len(hashed)
+
+
 def test_usage_never_counts_more_found_than_asked() -> None:
     """K8: a request that gives way and comes back asks once."""
     world = make_world(blocks=8)
@@ -356,8 +397,6 @@ def test_a_user_that_is_not_there_is_found() -> None:
 
 
 def test_chains_of_different_tokens_differ_and_grow_with_them() -> None:
-    from halogend.sched.chain import Chain
-
     tokens = list(words(1, 40))
     chain = Chain(b"", tokens)
     assert chain.key(1) != Chain(b"", [*tokens[:16], *words(2, 16)]).key(1)
