@@ -237,9 +237,9 @@ def test_where_a_prompt_ended_windows_stay_too() -> None:
 
 def test_who_gives_way_pins_nothing() -> None:
     policy = EvictionPolicy("priority_lru", (SessionClass("gold", 0, 0.9, 60.0),))
-    world = make_world(blocks=1 + 8)
+    world = make_world(blocks=1 + 12)
     world.scheduler.update(replace(world.limits, eviction=policy))
-    for number in range(2):
+    for number in range(3):
         world.ask(words(number, 40), 80, caller=session(f"{number}", klass="gold"))
     while not world.scheduler.stats.preemptions:
         world.step()
