@@ -30,6 +30,7 @@ _SECONDS = 600.0
 _CLIENTS = 96
 _POOL_TOKENS = 8192
 _LONGEST_TOKENS = 1024
+_ANSWER_TOKENS = 200
 _CHANGE_EVERY_S = 30.0
 _GIVE_UP_SHARE = 0.05
 _AUDIT_STEPS = 16
@@ -57,7 +58,7 @@ class Load:
     def send(self) -> None:
         ids = self.rng.choice(self.beginnings) if self.rng.random() < 0.5 else ()
         own = self.prompts.make(self.rng.randrange(1 << 30), self.rng.randint(1, 500))
-        most = self.rng.randint(1, _LONGEST_TOKENS - len(ids) - len(own))
+        most = self.rng.randint(1, min(_ANSWER_TOKENS, _LONGEST_TOKENS - len(ids) - len(own)))
         leaves = self.rng.randrange(most) if self.rng.random() < _GIVE_UP_SHARE else None
         caller = Caller(key=f"team-{self.sent % 3}", session=f"talk-{self.sent % 20}")
         self.engine.submit(
