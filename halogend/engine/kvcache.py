@@ -7,7 +7,7 @@
 
 A block holds BLOCK_TOKENS positions, each its K heads and then its V heads, for every layer of one
 table: place i is the table's layer i. A chunk is a fixed number of blocks in every place, whole pages
-of each. Blocks are handed out lowest first elsewhere, so the memory in use grows with use. Must never
+of each. Low blocks are handed out first elsewhere, so the memory in use grows with use. Must never
 know which sequence or which table a block belongs to.
 """
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
+from halogend.sched.buddy import RUN_BLOCKS
 from halogend.sched.chain import Chain
 from halogend.sched.errors import InvariantError
 from halogend.sched.eviction import Evictor
@@ -129,12 +130,12 @@ class BlockTables:
         missing = blocks_for(end) - len(sequence.blocks[0])
         if missing <= 0:
             return
-        session = _session(sequence)
+        session, ahead = _session(sequence), _blocks_ahead(sequence, end)
         self._evictor.make_free(missing * self._layout.tables, session)
         for table in sequence.blocks:
             after = table[-1] if table else 0
             self._evictor.make_rows(missing, after, session)
-            table.extend(self._pool.take(missing, after))
+            table.extend(self._pool.take(missing, after, ahead))
         sequence.held += missing * self._layout.tables
 
     def written(self, sequence: Sequence, end: int, now: float) -> None:
@@ -328,6 +329,12 @@ class BlockTables:
             if len(table) < last or not all(table[first_seen(window, sequence.computed) :]):
                 return False
         return True
+
+
+def _blocks_ahead(sequence: Sequence, end: int) -> int:
+    """How many more each of its tables will want: for what is known behind `end`, and a run to grow into."""
+    known = blocks_for(len(sequence.tokens)) + RUN_BLOCKS
+    return max(0, min(known, blocks_for(sequence.request.positions_at_most)) - blocks_for(end))
 
 
 def _session(sequence: Sequence) -> Session | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from support.sched_world import World, make_limits
 
 from halogend.sched.blocks import BlockPool
 from halogend.sched.buddy import RUN_BLOCKS, BuddyRuns
@@ -166,3 +167,15 @@ def test_audit_finds(tamper, message: str) -> None:
     tamper(pool, held[-1])
     with pytest.raises(InvariantError, match=message):
         pool.audit([held])
+
+
+def test_a_prompt_in_chunks_lies_in_one_row_whoever_comes_between() -> None:
+    world = World(make_limits(prefill_chunk_tokens=64, step_tokens=128, max_batch=8), blocks=256)
+    world.add(900, 4)
+    for _ in range(14):
+        world.add(20, 30)
+        world.step()
+    (prompt,) = (sequence for sequence in world.scheduler.running if sequence.request.id == 0)
+    assert len(prompt.blocks[0]) > 40
+    assert in_a_row(prompt.blocks[0])
+    world.drain()
