@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,18 +164,19 @@ def test_below_the_soft_mark_they_come_in_the_order_of_arrival() -> None:
 
 def test_a_large_request_above_the_soft_mark_is_not_passed_for_ever() -> None:
     world = World(marked(max_batch=64), blocks=101)
-    for _ in range(6):
-        world.add(16 * 9, 60)
+    draw = random.Random(2)
+    for _ in range(9):
+        world.add(16 * 6, draw.randint(10, 90))
     world.step()
-    world.add(16 * 45, 10)
-    for _ in range(800):
+    world.add(16 * 60, 10)
+    for _ in range(400):
         while world.scheduler.stats.waiting < 10:
-            world.add(16 * 3, 40)
+            world.add(16 * 3, draw.randint(10, 90))
         world.step()
-        if world.outcomes[6].end:
+        if world.outcomes[9].end:
             break
-    passed = [number for number, outcome in world.outcomes.items() if number > 6 and outcome.tokens]
-    assert world.outcomes[6].end
+    passed = [number for number, outcome in world.outcomes.items() if number > 9 and outcome.tokens]
+    assert world.outcomes[9].end
     assert len(passed) > 5
 
 

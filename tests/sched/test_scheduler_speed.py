@@ -38,7 +38,7 @@ def test_synthetic_requests(
     started = time.perf_counter()
     while ended < requests:
         while added < requests and scheduler.stats.waiting < 256:
-            prompt = (1,) * draw.randint(1, prompt_tokens)
+            prompt = (added, *(1,) * (draw.randint(1, prompt_tokens) - 1))  # nobody shares a block
             assert scheduler.add(Request(added, prompt, draw.randint(1, max_tokens), frozenset({2})), 0.0) is None
             added += 1
         plan = scheduler.schedule(float(steps))
