@@ -11,9 +11,10 @@ from halogend.sched.buddy import RUN_BLOCKS
 from halogend.sched.chain import Chain
 from halogend.sched.errors import InvariantError
 from halogend.sched.eviction import Evictor
+from halogend.sched.found import Found, session_of
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import EvictionPolicy
-from halogend.sched.prefix import Node, PrefixIndex, Session
+from halogend.sched.prefix import Node, PrefixIndex
 from halogend.sched.request import Sequence
 from halogend.sched.sessions import Pins, first_seen, go_on, reach
 from halogend.sched.stats import ReuseStats
@@ -59,9 +60,8 @@ class BlockTables:
         self._index = PrefixIndex(pool)
         self._evictor = Evictor(pool, self._index, layout)
         self._pins = Pins(pool, layout, self._evictor)
+        self._found = Found(pool, layout, self._evictor)
         self._open: dict[Sequence, Holding] = {}
-        self._copies: list[tuple[int, int]] = []
-        self._sources: list[list[Node]] = []
         self._query_tokens = 0
         self._hit_tokens = 0
 
@@ -112,12 +112,12 @@ class BlockTables:
         start = 0
         path: list[Node] = []
         for blocks in (tokens // BLOCK_TOKENS, (tokens - 1) // BLOCK_TOKENS):
-            path = self._usable(self._index.match(chain, blocks), tokens)
+            path = self._found.usable(self._index.match(chain, blocks), tokens)
             start = min(len(path) * BLOCK_TOKENS, tokens - 1)
-            if self._share(sequence, path, start):
+            if self._found.share(sequence, path, start):
                 break
         holding.path = path[: start // BLOCK_TOKENS]
-        self._evictor.use(holding.path, caller.klass, _session(sequence))
+        self._evictor.use(holding.path, caller.klass, session_of(sequence))
         self._open[sequence] = holding
         if not sequence.admitted:
             self._begin(sequence, holding, path)
@@ -130,7 +130,7 @@ class BlockTables:
         missing = blocks_for(end) - len(sequence.blocks[0])
         if missing <= 0:
             return
-        session, ahead = _session(sequence), _blocks_ahead(sequence, end)
+        session, ahead = session_of(sequence), _blocks_ahead(sequence, end)
         self._evictor.make_free(missing * self._layout.tables, session)
         for table in sequence.blocks:
             after = table[-1] if table else 0
@@ -163,7 +163,7 @@ class BlockTables:
     def release(self, sequence: Sequence, now: float) -> None:
         """Everything goes back. The lists stay as they are: a step in flight reads them."""
         holding = self._open.pop(sequence)
-        caller, session = sequence.request.caller, _session(sequence)
+        caller, session = sequence.request.caller, session_of(sequence)
         if holding.path and session is not None:
             reach(self._index, session, holding.path[-1])
         if sequence.ended:  # not one that gives way for want of blocks
@@ -177,15 +177,8 @@ class BlockTables:
     # --- a step's and the pool's ------------------------------------------------------------------
 
     def take_copies(self) -> tuple[tuple[int, int], ...]:
-        """Blocks that the next step copies, old to new and in this order, before anything else. From then on
-        the old ones may be evicted: whoever gets one writes it in that step or later."""
-        copies = tuple(self._copies)
-        self._copies.clear()
-        self._pool.release(old for old, _ in copies)
-        for path in self._sources:
-            self._evictor.leave(path)
-        self._sources.clear()
-        return copies
+        """Blocks that the next step copies, old to new and in this order, before anything else."""
+        return self._found.take_copies()
 
     def tick(self, now: float) -> None:
         """Time passes: what was pinned for so long is pinned no more."""
@@ -212,7 +205,7 @@ class BlockTables:
         if moves:
             for table in (table for sequence in self._open for table in sequence.blocks):
                 table[:] = [moves.get(block, block) for block in table]
-            self._copies = [(moves.get(old, old), moves.get(new, new)) for old, new in self._copies]
+            self._found.move(moves)
             self._index.move(moves)
         self._pins.move(moves)
         return moves
@@ -222,7 +215,7 @@ class BlockTables:
         sees and what is computed already, and the index says of each node who uses it."""
         if set(running) != self._open.keys():
             raise InvariantError("a sequence runs without tables, or has some and does not run")
-        held: list[list[int]] = [[old for old, _ in self._copies], *(pin.blocks for pin in self._pins)]
+        held: list[list[int]] = [self._found.held, *(pin.blocks for pin in self._pins)]
         for sequence in self._open:
             live = [block for table in sequence.blocks for block in table if block]
             if len(live) != sequence.held:
@@ -232,57 +225,11 @@ class BlockTables:
             held.append(live)
         self._pool.audit(held, (block for node in self._index for block in node.blocks if block))
         self._index.audit()
-        paths = [*(holding.path for holding in self._open.values()), *(pin.path for pin in self._pins), *self._sources]
+        paths = [*(holding.path for holding in self._open.values()), *(pin.path for pin in self._pins)]
+        paths += self._found.paths
         self._evictor.audit(Counter(node for path in paths for node in path))
 
     # --- inside -----------------------------------------------------------------------------------
-
-    def _usable(self, path: list[Node], tokens: int) -> list[Node]:
-        """As much of it as a sequence of so many tokens can go on from: what it sees of sliding tables from
-        there is not given up."""
-        blocks = len(path)
-        while blocks:
-            start = min(blocks * BLOCK_TOKENS, tokens - 1)
-            gaps = [
-                place
-                for table, window in self._layout.sliding
-                for place in range(first_seen(window, start), blocks)
-                if not path[place].blocks[table]
-            ]
-            if not gaps:
-                break
-            blocks = min(gaps)  # every longer one sees this gap too
-        return path[:blocks]
-
-    def _share(self, sequence: Sequence, path: list[Node], start: int) -> bool:
-        """Holds what it sees of `path` from position `start` on. False if the last block is to be a copy and
-        there is no room for one; nothing is held then."""
-        sequence.blocks = []
-        for number, window in enumerate(self._layout.windows):
-            first = first_seen(window, start)
-            blocks = [node.blocks[number] for node in path[first:]]
-            self._pool.share(blocks)
-            sequence.blocks.append([0] * first + blocks)
-            sequence.held += len(blocks)
-        if start == len(path) * BLOCK_TOKENS:
-            return True
-        if self.available >= self._layout.tables:
-            self._copy_last(sequence, path)
-            return True
-        for table in sequence.blocks:
-            self._pool.release(block for block in table if block)
-        sequence.held = 0
-        return False
-
-    def _copy_last(self, sequence: Sequence, path: list[Node]) -> None:
-        """The old block stays held, and the path used, until the copies are taken."""
-        self._evictor.use(path, sequence.request.caller.klass, _session(sequence))
-        self._sources.append(path)
-        self._evictor.make_free(self._layout.tables, _session(sequence))
-        for table in sequence.blocks:
-            (new,) = self._pool.take(1, table[-2] if len(table) > 1 else 0)
-            self._copies.append((table[-1], new))
-            table[-1] = new
 
     def _begin(self, sequence: Sequence, holding: Holding, path: list[Node]) -> None:
         """It asks for the first time."""
@@ -293,7 +240,7 @@ class BlockTables:
         last = len(sequence.request.prompt) // BLOCK_TOKENS
         if 0 < last <= len(path):
             path[last - 1].ends = True
-        if (session := _session(sequence)) is not None:
+        if (session := session_of(sequence)) is not None:
             go_on(self._index, self._evictor, session, path)
 
     def _record(self, sequence: Sequence, holding: Holding) -> None:
@@ -307,7 +254,7 @@ class BlockTables:
             holding.own.append(node)
         else:
             self._swap(sequence, place, node)
-        self._evictor.use([node], sequence.request.caller.klass, _session(sequence))
+        self._evictor.use([node], sequence.request.caller.klass, session_of(sequence))
         holding.path.append(node)
         if place + 1 == len(sequence.request.prompt) // BLOCK_TOKENS:
             node.ends = True
@@ -335,8 +282,3 @@ def _blocks_ahead(sequence: Sequence, end: int) -> int:
     """How many more each of its tables will want: for what is known behind `end`, and a run to grow into."""
     known = blocks_for(len(sequence.tokens)) + RUN_BLOCKS
     return max(0, min(known, blocks_for(sequence.request.positions_at_most)) - blocks_for(end))
-
-
-def _session(sequence: Sequence) -> Session | None:
-    caller = sequence.request.caller
-    return (caller.scope, caller.session) if caller.session else None
