@@ -39,4 +39,4 @@ def test_cold_prompts(windows: tuple[int | None, ...], tokens: int, capsys: pyte
         tables.release(sequence, 0.0)
     count = len(prompts) * tokens / 1e6
     with capsys.disabled():
-        print(f"\n{len(windows)} tables, {tokens} tokens: {index / count:.2f} µs a token, with blocks {whole / count:.2f}")
+        print(f"\n{len(windows)} tables, {tokens}: index {index / count:.2f} µs a token, in all {whole / count:.2f}")
