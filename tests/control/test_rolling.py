@@ -214,10 +214,11 @@ async def test_what_an_old_replica_gave_is_kept_for_the_new_one(tight):
 @pytest.mark.parametrize("second", [False, True])
 async def test_a_revert_while_an_old_replica_drains_is_one_assignment_for_it(tight, second):
     slow = tight.stage.hold("generate", prompt="slow")
-    answers = [await tight.submit("a", "slow", 5) for _ in range(2)]
-    for number, answer in enumerate(answers, 1):
+    answers = []
+    for number in (1, 2):
+        answers.append(await tight.submit("a", "slow", 5))
         (await slow.reached(number)).say("token")
-        await until(lambda answer=answer: answer.has_token, "a token has come")
+        await until(lambda: answers[-1].has_token, "a token has come")
     receipt = tight.edit(_text(tight, "b"))
     await until(lambda: tight.unit("a").serving.leaving, "its first replica drains")
     first, *_ = answers

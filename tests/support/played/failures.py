@@ -21,6 +21,7 @@ from support.played.world import World, collect, failure_of, until
 
 from halogend.config.problems import Problem
 from halogend.control import reclaim, replica
+from halogend.control.answer import Answer
 from halogend.control.process import Child
 from halogend.control.receipts import Receipt
 from halogend.control.worker import Worker
@@ -184,10 +185,11 @@ async def over_its_deadline(run: Run) -> None:
     run.patch.setattr(reclaim, "_DRAIN_LEAST_S", 0.05)
     hold = run.world.stage.hold("generate", prompt="late")
     run.rules.append(hold)
-    answers = [await run.world.submit("a", "late", 5) for _ in range(2)]
-    for number, answer in enumerate(answers, 1):
+    answers: list[Answer] = []
+    for number in (1, 2):
+        answers.append(await run.world.submit("a", "late", 5))
         (await hold.reached(number)).say("token")
-        await until(lambda answer=answer: answer.has_token, "its first token")
+        await until(lambda: answers[-1].has_token, "its first token")
 
     async def are_told() -> None:
         ended = await asyncio.gather(*(collect(answer) for answer in answers))
