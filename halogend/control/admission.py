@@ -35,10 +35,16 @@ class Superseded(Exception):  # noqa: N818  no fault of anybody: a newer documen
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The replicas to load, all or some of a target's."""
+    """The replicas to load, all or some of a target's. `join`: they are for a generation that serves without them, and
+    not wanted any more where a newer change has no place for one of them."""
 
     target: Target
     parts: Sequence[Target]
+    join: bool = False
+
+    @property
+    def indispensable(self) -> Sequence[Target]:
+        return self.parts if self.join else ()
 
 
 @contextlib.asynccontextmanager
@@ -47,8 +53,8 @@ async def admitted(unit: Unit, wanted: Wanted, house: House, record: ModelRecord
     is waited for outside the slot, so that a slow drain holds nobody else up."""
     target = wanted.target
     while True:
-        await unless_superseded(unit, target, _until_room(unit, wanted, house))
-        await unless_superseded(unit, target, house.loads.acquire())
+        await unless_superseded(unit, target, _until_room(unit, wanted, house), wanted.indispensable)
+        await unless_superseded(unit, target, house.loads.acquire(), wanted.indispensable)
         if house.misfit(wanted.parts) is None or may_shrink(unit, target, house):
             break
         house.loads.release()
@@ -59,14 +65,14 @@ async def admitted(unit: Unit, wanted: Wanted, house: House, record: ModelRecord
         house.loads.release()
 
 
-async def unless_superseded(unit: Unit, target: Target, wait: Awaitable[T]) -> T:
-    """The result of `wait`; raises Superseded as soon as a newer change needs another generation.
-    A coroutine is cancelled then, a task of somebody else goes on."""
+async def unless_superseded(unit: Unit, target: Target, wait: Awaitable[T], parts: Sequence[Target] = ()) -> T:
+    """The result of `wait`; raises Superseded as soon as a newer change needs another generation, or has no place for
+    one of `parts`. A coroutine is cancelled then, a task of somebody else goes on."""
     owned = asyncio.iscoroutine(wait)
     task = asyncio.ensure_future(wait)
     try:
         while not task.done():
-            if unit.is_superseded(target):
+            if unit.is_superseded(target, parts):
                 raise Superseded
             await first_of(asyncio.wait([task]), unit.woken())
     finally:

@@ -82,8 +82,9 @@ async def load_replicas(
                 expected = _enter(replicas, wanted.parts, pools, house)
                 step.detail.update(replicas=[replica.name for replica in replicas], expected_bytes=expected)
                 async with _telling(unit.name, replicas):
-                    await unless_superseded(unit, wanted.target, all_of(replica.start() for replica in replicas))
-                    await unless_superseded(unit, wanted.target, check_unchanged(specs[0]))
+                    started, needed = all_of(replica.start() for replica in replicas), wanted.indispensable
+                    await unless_superseded(unit, wanted.target, started, needed)
+                    await unless_superseded(unit, wanted.target, check_unchanged(specs[0]), needed)
                 for replica in replicas:
                     await replica.measure()
                     replica.check_alive()

@@ -164,7 +164,7 @@ async def _adjusted(
 ) -> Adjustment:
     """With the replicas loaded that it gains. Raises UpdateError, StartError, Superseded; they are gone then."""
     new = gained(generation, target)
-    newcomers = await load_replicas(unit, generation, Wanted(target, new), house, record) if new else ()
+    newcomers = await load_replicas(unit, generation, Wanted(target, new, join=True), house, record) if new else ()
     try:
         return await prepare(generation, active, target, house, newcomers=newcomers)
     except BaseException:

@@ -7,7 +7,7 @@ else only says what is wanted (`want`), that there may be room (`poke`), or read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,12 +189,14 @@ class Unit:
         found = (each for each in reversed(self.retired) if each.may_return and each.target.same_generation(target))
         return next(found, None)
 
-    def is_superseded(self, target: Target) -> bool:
-        """Does a newer change need another generation than `target`?"""
+    def is_superseded(self, target: Target, parts: Sequence[Target] = ()) -> bool:
+        """Does a newer change need another generation than `target`, or has it no place for one of `parts`?"""
         if self._pending is None:
             return self._is_broken(target)
         newer = self._pending.target
-        return newer is None or not target.same_generation(newer)
+        if newer is None or not target.same_generation(newer):
+            return True
+        return not {part.device for part in parts} <= {part.device for part in newer.parts}
 
     def _is_broken(self, target: Target) -> bool:
         """Will the atomic change that this target is of never be made?"""

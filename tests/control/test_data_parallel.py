@@ -324,3 +324,29 @@ async def test_what_comes_in_the_place_of_a_dead_replica_is_measured_anew(replic
     assert memory.base_bytes == memory.measured_bytes - _replicas(world)["cpu:0"].pool_touched_bytes > 0
     assert memory.surplus_bytes < 0, "played processes hold no torch"
     assert memory.working_bytes > 0, "each later measure may raise it"
+
+
+async def test_a_replica_that_nobody_wants_any_more_is_not_loaded_to_its_end(world):
+    there = await world()
+    await _apply(there, **ONE)
+    load = there.stage.hold("load", role="engine")
+    first = there.edit(document(there.model("a", **BOTH), devices=PARTS))
+    await load.reached()
+    back = await _apply(there, **ONE)
+    await reached(first)
+    assert (first.outcome, back.outcome) == ("superseded", "applied")
+    assert set(there.house.ledger.view()) == {"a#1"}
+    assert len(there.children()) == 2
+
+
+async def test_a_replica_that_is_still_wanted_counts_for_a_newer_change(world):
+    there = await world()
+    await _apply(there, **ONE)
+    load = there.stage.hold("load", role="engine")
+    there.edit(document(there.model("a", **BOTH), devices=PARTS))
+    await load.reached()
+    newer = there.edit(document(there.model("a", max_batch=7, **BOTH), devices=PARTS))
+    await there.ask("a")
+    load.release()
+    assert (await reached(newer)).outcome == "applied"
+    assert there.stage.loads("a") == 2
