@@ -6,7 +6,7 @@ from support.played.world import collect, document, failure_of, reached, until
 from halogend.control.receipts import Milestone
 
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
-ROOM = 580 << 20  # two generations of the played models, not three
+ROOM = 692 << 20  # two generations of the played models, not three
 
 
 async def _streams(world, model="a", prompt="slow"):

@@ -11,9 +11,9 @@ from halogend.control.ledger import Holding
 from halogend.control.planning import Given
 from halogend.control.receipts import Milestone
 
-ROOM = 540 << 20  # two generations of the played models, not three
+ROOM = 652 << 20  # two generations of the played models, not three
 POOL = {"kv_cache_bytes": "90MiB", "max_batch": 4096}
-TIGHT = 544 << 20  # two generations, and less beside them than this pool
+TIGHT = 656 << 20  # two generations, and less beside them than this pool
 PARTS = [{"id": f"cpu:{number}", "cores": str(number)} for number in (0, 1)]
 BOTH = {"exec_mode": "data_parallel", "device": ["cpu:0", "cpu:1"]}
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
@@ -216,7 +216,7 @@ async def test_with_replace_what_still_drains_is_taken_back_when_another_model_f
 
 
 async def test_two_whose_old_pools_cannot_shrink_do_not_wait_for_each_other(world, hasty, monkeypatch):
-    there = await world(880 << 20)
+    there = await world(1048 << 20)
     how = {**POOL, "reload": {"strategy": "shrink"}}
     await there.apply(there.model("a", **how), there.model("c", **how))
     text = document(there.model("a", "x", **how), there.model("c", "y", **how))
