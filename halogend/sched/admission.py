@@ -20,7 +20,8 @@ from typing import NamedTuple
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
-from halogend.sched.request import Sequence
+from halogend.sched.queue import WaitingQueue
+from halogend.sched.request import Refusal, Request, Sequence
 from halogend.sched.tables import BlockTables
 
 _LEARNT_FROM = 64  # requests that count in the mean
@@ -113,6 +114,22 @@ class Admission:
 
     def update(self, limits: SchedLimits) -> None:
         self._limits, self._chunk = limits, limits.request_step_tokens
+
+    def refusal(self, request: Request, queue: WaitingQueue, running: int) -> Refusal | None:
+        """Why it cannot even wait (kv_too_small, queue_full)."""
+        needed = self.blocks_at_most(request.positions_at_most)
+        if needed > self._pool.capacity:
+            return Refusal(
+                "kv_too_small",
+                f"the request needs {needed} blocks of KV memory for {request.positions_at_most} tokens"
+                f" and the pool has {self._pool.capacity}",
+            )
+        limits, waiting, tokens = self._limits, len(queue), queue.tokens
+        if waiting >= limits.max_queue + max(0, limits.max_batch - running):
+            return Refusal("queue_full", f"{waiting} requests wait already (max_queue)")
+        if waiting and 0 < limits.max_queue_tokens < tokens + len(request.prompt):
+            return Refusal("queue_full", f"prompts of {tokens} tokens wait already (max_queue_tokens)")
+        return None
 
     def in_order(self, line: list[Sequence]) -> list[Sequence]:
         """Who is to be asked first: above the soft watermark those that need least, who ran before first."""

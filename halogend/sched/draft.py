@@ -48,8 +48,11 @@ class Draft:
         already = self.counts.get(sequence, 0)
         self.counts[sequence] = already + count
         self.tokens -= count
-        self.seconds -= pacer.prompt_seconds(count, sequence.computed + already)
         self.moved = True
+        if self.seconds < math.inf:
+            self.seconds -= pacer.prompt_seconds(count, sequence.computed + already)
+            if pacer.tokens_within(self.seconds, 0) < BLOCK_TOKENS:
+                self.seconds = 0.0  # nobody comes in for a crumb
 
     def drop(self, sequence: Sequence) -> None:
         """It gives way: no part of it is computed. What it took of the budget is not given to others."""

@@ -60,7 +60,7 @@ class Scheduler:
         """Takes a request into the queue, or says why not (queue_full, kv_too_small)."""
         if request.id in self._sequences:
             raise InvariantError(f"request {request.id} was added twice")
-        refusal = self._refusal(request)
+        refusal = self._admission.refusal(request, self._queue, len(self._running))
         if refusal is not None:
             return refusal
         sequence = Sequence(request=request, order=self._arrivals, arrived_s=now, tokens=list(request.prompt))
@@ -218,24 +218,6 @@ class Scheduler:
     def audit(self) -> None:
         """Raises InvariantError unless every request and block is in exactly one place."""
         self._places.audit(self._sequences)
-
-    # --- in -----------------------------------------------------------------------------------------
-
-    def _refusal(self, request: Request) -> Refusal | None:
-        needed = self._blocks_at_most(request)
-        if needed > self._pool.capacity:
-            return Refusal(
-                "kv_too_small",
-                f"the request needs {needed} blocks of KV memory for {request.positions_at_most} tokens"
-                f" and the pool has {self._pool.capacity}",
-            )
-        limits, waiting = self._limits, len(self._queue)
-        if waiting >= limits.max_queue + max(0, limits.max_batch - len(self._running)):
-            return Refusal("queue_full", f"{waiting} requests wait already (max_queue)")
-        tokens = self._queue.tokens
-        if waiting and 0 < limits.max_queue_tokens < tokens + len(request.prompt):
-            return Refusal("queue_full", f"prompts of {tokens} tokens wait already (max_queue_tokens)")
-        return None
 
     def _blocks_at_most(self, request: Request) -> int:
         return self._admission.blocks_at_most(request.positions_at_most)

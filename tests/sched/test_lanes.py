@@ -191,6 +191,20 @@ def test_the_time_that_is_allowed_is_used() -> None:
     assert world.now - before == pytest.approx(0.2, rel=0.1)
 
 
+def test_nobody_comes_in_for_a_step_that_is_full() -> None:
+    world = World(laned(max_batch=64, step_tokens=4096, max_gap_s=0.2), blocks=800)
+    world.step_s = step_ms(20, 1, 1)
+    world.add(30, 10_000)
+    for _ in range(3):
+        world.step()
+    for _ in range(40):
+        world.add(47, 50)
+    for _ in range(6):
+        world.step()
+        assert all(s.computed for s in world.scheduler._running)
+        assert world.scheduler.stats.waiting
+
+
 def test_with_nobody_streaming_a_chunk_is_as_large_as_is_useful() -> None:
     world = World(laned(step_tokens=4096, max_gap_s=0.1), blocks=800)
     world.step_s = step_ms(50, 1, 1)
