@@ -49,8 +49,17 @@ class Report:
         return "\n".join([self.title, *lines, *self.notes, *(bar.line() for bar in self.bars)])
 
     def as_json(self) -> dict[str, Any]:
-        bars = [{"name": b.name, "value": b.value, "limit": b.limit, "least": b.least, "met": b.met} for b in self.bars]
-        return {"title": self.title, "rows": self.rows, "bars": bars, "notes": self.notes, "met": self.met}
+        """A figure that is none (of no samples, without an end) is null."""
+        bars = [
+            {"name": bar.name, "value": _finite(bar.value), "limit": bar.limit, "least": bar.least, "met": bar.met}
+            for bar in self.bars
+        ]
+        rows = {name: {key: _finite(value) for key, value in row.items()} for name, row in self.rows.items()}
+        return {"title": self.title, "rows": rows, "bars": bars, "notes": self.notes, "met": self.met}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _figure(value: float) -> str:

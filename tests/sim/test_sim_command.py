@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -51,3 +52,11 @@ def test_a_bar_that_is_missed_is_printed_as_missed():
     low, high = report.table().splitlines()[-2:]
     assert low.startswith("MISSED low")
     assert high.startswith("met    high")
+
+
+def test_a_figure_of_no_samples_is_missed_and_null():
+    report = Report("title", {"arm": {"figure": math.nan}}, [Bar("of nothing", math.nan, 1.0)])
+    assert not report.met
+    text = json.dumps(report.as_json(), allow_nan=False)
+    assert json.loads(text)["rows"] == {"arm": {"figure": None}}
+    assert json.loads(text)["bars"][0]["value"] is None
