@@ -60,3 +60,14 @@ def test_a_figure_of_no_samples_is_missed_and_null():
     text = json.dumps(report.as_json(), allow_nan=False)
     assert json.loads(text)["rows"] == {"arm": {"figure": None}}
     assert json.loads(text)["bars"][0]["value"] is None
+
+
+def test_a10_more_places_than_the_knee_make_nobody_slower(capsys):
+    """A10: a batch of a hundred is as good as the knee's, since what is too much waits."""
+    options = ["--batches", "2", "8", "100", "--requests", "40", "--prompt", "60", "--answer", "20"]
+    assert main(["knee", *options, "--pool-tokens", "4096", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    rates = {name: row["tokens/s"] for name, row in report["rows"].items()}
+    assert rates["2"] < 0.7 * max(rates.values())
+    assert rates["100"] >= 0.95 * max(rates.values())
+    assert report["notes"][0].startswith("knee: max_batch ")
