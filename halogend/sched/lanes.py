@@ -1,7 +1,8 @@
 """Which lane a prompt goes in, and which lane goes first in a step.
 
-Short prompts pass long ones, but every fourth step, and every fourth place that becomes free while both
-wait, belongs to the long lane first. So a flood of short prompts slows a long one and never stops it.
+Short prompts pass long ones until these have waited longer for each of their tokens (highest response ratio next,
+P. Brinch Hansen, 1971); and every fourth step belongs to the long lane first. So a flood of short prompts
+slows a long one and never stops it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,13 @@ class Lanes:
         slow = timeout_s > 0 and sequence.prefill_s >= timeout_s
         return slow or len(sequence.tokens) - sequence.computed >= lane.threshold
 
-    def long_first(self) -> bool:
-        """Asked once a step in which both lanes have something to compute."""
+    def long_first(self, long: Sequence, short: Sequence | None, now: float) -> bool:
+        """Asked once a step in which the long lane has something to compute, of the heads of both. Long ones go
+        first in every fourth step, and whenever they have waited longer for each of their tokens."""
         self._turns += 1
-        return self._turns % _LONG_FIRST_EVERY == 0
+        if self._turns % _LONG_FIRST_EVERY == 0 or short is None:
+            return True
+        return _waited_s(long, now) / len(long.tokens) > _waited_s(short, now) / len(short.tokens)
 
     def pass_turns(self, steps: int) -> None:
         """As if it had been asked in so many steps, in which nothing depended on it."""
@@ -50,3 +54,7 @@ class Lanes:
         """Whether nobody may take what the head of a line waits for any more: it ran before, or was passed
         too often."""
         return head.admitted or head.passed >= _PATIENCE
+
+
+def _waited_s(sequence: Sequence, now: float) -> float:
+    return now - sequence.arrived_s

@@ -88,14 +88,24 @@ class Planner:
     def _place_prompts(self, draft: Draft, priority: int) -> bool:
         """Both lanes of one priority. Whether somebody of it waits for a place or for room."""
         line = self._queue.line(priority, long=True)
-        if not line and not any(s.long and s.priority == priority for s in draft.prompts):
+        head = self._head(draft, priority, long=True)
+        if head is None:
             return self._place_short(draft, priority)
         due = bool(line) and self._lanes.is_due(line[0])
-        waits = (self._lanes.long_first() or due) and self._place_long(draft, priority)
+        first = self._lanes.long_first(head, self._head(draft, priority, long=False), self._places.now)
+        waits = (first or due) and self._place_long(draft, priority)
         if due and waits:
             self._closed = True  # for the short ones too
         short_waits = self._place_short(draft, priority)
         return (waits or self._place_long(draft, priority)) or short_waits
+
+    def _head(self, draft: Draft, priority: int, *, long: bool) -> Sequence | None:
+        """Who is first in this lane: in the batch, else in the queue."""
+        for sequence in draft.prompts:
+            if sequence.priority == priority and sequence.long is long:
+                return sequence
+        line = self._queue.line(priority, long=long)
+        return line[0] if line else None
 
     def _place_short(self, draft: Draft, priority: int) -> bool:
         """Whether the next one waits for a place or for room."""

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from support.sched_world import World, make_limits
 
+from halogend.sched.lanes import Lanes
 from halogend.sched.limits import LongLane, SchedLimits, Watermarks
-from halogend.sched.request import Caller
+from halogend.sched.request import Caller, Request, Sequence
 from halogend.sched.step import StepPlan
 
 DEPTHS = pytest.mark.parametrize("depth", [0, 1])
@@ -55,6 +56,17 @@ def test_short_prompts_pass_a_long_one_that_is_being_computed(depth: int) -> Non
     steps_until(world, lambda: world.outcomes[1].end)
     assert not world.outcomes[0].tokens
     world.drain()
+
+
+def waiting(tokens: int, since_s: float) -> Sequence:
+    return Sequence(Request(0, (1,) * tokens, 1), 0, since_s, [1] * tokens)
+
+
+def test_a_long_prompt_goes_first_when_it_has_waited_longer_for_each_of_its_tokens() -> None:
+    """Beside one of a tenth of its length that has waited a second; every fourth time whatever they waited."""
+    lanes = Lanes(laned())
+    asked = [lanes.long_first(waiting(1000, 20.0 - since), waiting(100, 19.0), 20.0) for since in (9, 11, 2, 2, 9, 11)]
+    assert asked == [False, True, False, True, False, True]
 
 
 def test_first_come_first_served_has_no_lane_to_pass_in() -> None:
