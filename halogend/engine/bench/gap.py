@@ -153,6 +153,7 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
     arms = {}
     prompts = Prompts(args.model)
     for name, max_gap_s in (("before", 0.0), ("after", args.max_gap_ms / 1000)):
+        sys.stderr.write(f"halogend bench gap: {name}\n")
         limits = _limits(args, max_gap_s)
         with DrivenEngine(make_spec(args.model, limits, args.threads)) as engine:
             load = Streams(engine, prompts, args.streams)

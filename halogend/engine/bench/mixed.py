@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for number in range(args.runs):
             for arm in args.arms.split(","):
+                sys.stderr.write(f"halogend bench mixed: {arm}, run {number + 1} of {args.runs}\n")
                 runs.setdefault(arm, []).append(_run_arm(arm, kinds, args, number))
     except (AnswerError, CheckpointError, ServerLostError, OSError) as error:
         sys.stderr.write(f"halogend bench mixed: {error}\n")
