@@ -13,9 +13,12 @@ from halogend.config.problems import Problem
 from halogend.config.schema import Document, ServerConfig
 from halogend.control.access import Access
 from halogend.control.aside import aside
+from halogend.control.barrier import Barrier
 from halogend.control.planning import Given
 from halogend.control.receipts import ModelRecord, Outcome, Receipt
 from halogend.control.source import READ_LIMIT_S, AnySource, Content, Parse, SourceError
+
+_OF_SERVER = ("server.", "input ")  # fields, and their files whose content is another
 
 
 class Sockets(Protocol):
@@ -92,17 +95,27 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What a receipt that is not closed is about; `before` was active when it was accepted."""
+    """What a receipt that is not closed is about; `before` was active when it was accepted. At the `barrier` all of an
+    atomic change waits, its server section too."""
 
     accepted: Accepted
     before: Accepted | None
+    barrier: Barrier | None = None
+
+    @property
+    def has_server(self) -> bool:
+        """Is its server section in force?"""
+        return self.barrier is None or self.barrier.is_open
 
 
-def outcome_of(receipt: Receipt, records: list[ModelRecord]) -> Outcome:
-    """Of the whole change, when each model has one."""
+def outcome_of(receipt: Receipt, records: list[ModelRecord], *, has_server: bool = True) -> Outcome:
+    """Of the whole change, when each model has one. Listeners, keys and certificates that changed and are in force are
+    a part of it as a model is."""
     outcomes = {record.outcome for record in records} - {Outcome.UNCHANGED}
     if not outcomes:
         return Outcome.APPLIED if receipt.server_changes else Outcome.UNCHANGED
+    if has_server and any(each["field"].startswith(_OF_SERVER) for each in receipt.server_changes):
+        outcomes.add(Outcome.APPLIED)
     if len(outcomes) == 1:
         (only,) = outcomes
         return only or Outcome.FAILED

@@ -63,6 +63,11 @@ class Barrier:
     def is_settled(self) -> bool:
         return self._settled.is_set()
 
+    @property
+    def is_open(self) -> bool:
+        """Has everybody switched?"""
+        return self.is_settled and not self.is_broken
+
     async def join(self, name: str, turn: Turn) -> Retired | None:
         """Waits for the others. What `turn.commit` returned; raises NotTogether."""
         self._turns[name] = turn

@@ -298,7 +298,7 @@ class Reconciler:
         is_newer = accepted.revision != self._revision()
         given_up = self._together.waiting if is_newer or has_changes(plan) else None
         self.accepted = accepted
-        self._settlement.open(receipt, accepted)
+        self._settlement.open(receipt, accepted, barrier)
         receipt.server_changes = plan.server_changes
         receipt.models = {each.model: _record(each, receipt) for each in plan.models}
         self.records.accepted(receipt)

@@ -6,6 +6,7 @@ Owns what is open and what is active. What a model's part came to is told by its
 from __future__ import annotations
 
 from halogend.control.acceptance import Accepted, Opened, outcome_of
+from halogend.control.barrier import Barrier
 from halogend.control.receipts import Outcome, Receipt
 from halogend.control.records import Records
 
@@ -19,16 +20,17 @@ class Settlement:
         self._records = records
         self._open: dict[str, Opened] = {}
 
-    def open(self, receipt: Receipt, accepted: Accepted) -> None:
-        """Its targets are about to be set."""
-        self._open[receipt.id] = Opened(accepted, self.active)
+    def open(self, receipt: Receipt, accepted: Accepted, barrier: Barrier | None) -> None:
+        """Its targets are about to be set; at the `barrier` an atomic one waits."""
+        self._open[receipt.id] = Opened(accepted, self.active, barrier)
 
     def settle(self, receipt: Receipt) -> None:
         """Called whenever a model's record moved on."""
         records = list(receipt.models.values())
         if any(record.outcome is None for record in records):
             return
-        outcome, opened = outcome_of(receipt, records), self._open[receipt.id]
+        opened = self._open[receipt.id]
+        outcome = outcome_of(receipt, records, has_server=opened.has_server)
         is_first = receipt.outcome is None
         if is_first or (receipt.outcome != outcome and any(each.outcome is Outcome.ROLLED_BACK for each in records)):
             receipt.outcome = outcome

@@ -59,7 +59,7 @@ ROWS = (
     Row(Exit.USAGE, "plan", "there are changes to make"),
     Row(Exit.DONE, "reload", "applied or unchanged; with `--wait none`: asked for"),
     Row(Exit.REFUSED, "reload", "rejected, failed, superseded or held, or no daemon answers"),
-    Row(Exit.IN_PART, "reload", "some models changed, others failed"),
+    Row(Exit.IN_PART, "reload", "some models changed, or listeners and keys, others failed"),
     Row(Exit.DONE, "hold", "changes are held"),
     Row(Exit.REFUSED, "hold", "no daemon answers"),
     Row(Exit.DONE, "drain", "the old generation is gone; with `--wait none`: told how it stands"),

@@ -25,7 +25,7 @@ from support.played.failures import (
     silent,
 )
 from support.played.moments import Moments, steps_in_code
-from support.played.state import at_rest, becomes, state
+from support.played.state import at_rest, becomes, differences, state
 from support.played.world import GIB, World, document, reached, until
 
 from halogend.control import mend, recover, replica, replica_changes, shrink
@@ -270,10 +270,13 @@ def share(way: str, step: str) -> dict[str, Manner]:
     return {**dict(own), **WAYS[way].more.get(step, {})}
 
 
+@pytest.mark.parametrize("is_atomic", [False, True], ids=["alone", "together"])
 @pytest.mark.parametrize("manner", ADOPT)
-async def test_l3_what_waits_at_a_barrier_and_cannot_be_adopted_ends_and_all_is_as_it_was(world, moments, manner):
+async def test_l3_what_waits_at_a_barrier_and_cannot_be_adopted_ends_and_all_is_as_it_was(
+    world, moments, manner, is_atomic
+):
     there = await world()
-    together, alone = WAYS["atomic"].before(there), {"reload": {"max_parallel_loads": 4}}
+    together, alone = WAYS["atomic"].before(there), {"reload": {"max_parallel_loads": 4}, **there.server("one")}
     await reached(there.edit(together), Milestone.SERVING)
     before = await at_rest(there)
     run = Run(there, "a", "b", moments, together)
@@ -283,11 +286,35 @@ async def test_l3_what_waits_at_a_barrier_and_cannot_be_adopted_ends_and_all_is_
     await until(lambda: there.unit("a").loading and "a" in there.reconciler._together.newest._turns, "it waits")
     ADOPT[manner](run)
     models = [there.model("a", "b", **LIVE), there.model("c"), there.model("d")]
-    second = await reached(there.edit(document(*models, **alone)))
+    newer = {**ATOMIC, **there.server("two")} if is_atomic else alone
+    second = await reached(there.edit(document(*models, **newer)))
     held.release()
     await reached(first)
     assert moments.clear() == []
     assert (first.outcome, second.outcome) == ("superseded", "failed")
+    await becomes(there, before)
+
+
+@pytest.mark.parametrize("is_ours", [False, True], ids=["it does not load", "a fault of ours"])
+async def test_l3_listeners_and_keys_go_their_own_way_and_the_receipt_of_a_model_that_fails_says_so(
+    world, moments, is_ours
+):
+    there = await world()
+    first = document(there.model("a"), **there.server("one"))
+    await reached(there.edit(first))
+    before = await at_rest(there)
+    run = Run(there, "a", "b", moments, first)
+    (our_own("load") if is_ours else refused("load", "engine", by="new"))(run)
+    second = await reached(there.edit(document(there.model("a", "b"), **there.server("two"))))
+    run.end()
+    assert (second.outcome, second.models["a"].outcome) == ("partially_applied", "failed")
+    assert differences(await at_rest(there), before, "listeners", "access") == []
+    two = there.server("two")["server"]
+    assert there.sockets.serving.model_dump(exclude_defaults=True)["tls"] == two["tls"]
+    assert two["auth"]["keys"][0]["file"] in there.sockets.access.prints
+    assert there.sockets.access is there.reconciler._in_force.access
+    back = await reached(there.edit(first))
+    assert back.outcome == "applied"
     await becomes(there, before)
 
 
