@@ -3,7 +3,8 @@
 A step's time is taken as a sum: a base, something for each decoding row and for each position that such a
 row reads, something for each prompt token and for each position before it. The five figures are fitted to
 the measured steps, newer ones counting more, none below zero (coordinate descent on the normal equations;
-T. Hastie, R. Tibshirani, J. Friedman, "The Elements of Statistical Learning", 3.8.6).
+T. Hastie, R. Tibshirani, J. Friedman, "The Elements of Statistical Learning", 3.8.6). They are learnt slowly;
+that everything is slower for a while, and how far single steps go astray, is `surprise`'s to say.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from halogend.sched.step import StepItem
+from halogend.sched.surprise import Surprise
 
-_MEMORY = 0.98  # what a step counts beside the next
+_MEMORY = 0.99  # what a step counts beside the next
 _SWEEPS = 3
+_NOTHING, _LITTLE = 1e-9, 0.1  # of evidence: with little of it, only steps that have some say what a thing costs
 _UNITS = (1.0, 16.0, 16_384.0, 128.0, 131_072.0)  # brings the five to like size
 _STEPS_TO_TRUST = 3  # with prompts in them, before the fit says how large a chunk may be
 _FIRST_TOKENS, _FIRST_TOKENS_ALONE = 64, 256  # chunks until then
 _MOST_SURPRISE = 4.0  # a step that took more than this times what was expected teaches no more than that
-_MOST_MARGIN = 2.0
 _BASE_SHARE = 1 / 16  # with nobody streaming a step is long enough that its base is at most this share of it
 
 
@@ -57,26 +59,34 @@ class Pacer:
         self._products = [[0.0] * size for _ in range(size)]
         self._times = [0.0] * size
         self._prompt_steps = 0
-        self._margin = 1.0
+        self._surprise = Surprise()
 
     def learn(self, work: StepWork, seconds: float) -> None:
         """A step did this work in so many seconds; 0 says nothing."""
         if seconds <= 0:
             return
-        expected = self.seconds(work)
-        if self.trusted:
-            self._watch_margin(seconds / expected if expected > 0 else 1.0)
-            seconds = min(seconds, _MOST_SURPRISE * expected) if expected > 0 else seconds
-        self._fit(_features(work), seconds)
+        features = _features(work)
+        usual = sum(map(_times, self._costs, features))
+        if self.trusted and usual > 0:
+            self._surprise.learn(seconds / usual)
+            self._take_as_usual(self._surprise.settle())
+            usual = sum(map(_times, self._costs, features))
+            seconds = min(seconds / self.slowness, _MOST_SURPRISE * usual)
+        self._fit(features, seconds)
         self._prompt_steps += work.prompt > 0
 
     @property
     def trusted(self) -> bool:
         return self._prompt_steps >= _STEPS_TO_TRUST
 
+    @property
+    def slowness(self) -> float:
+        """What everything takes just now, as a multiple of what it usually takes."""
+        return self._surprise.slowness
+
     def seconds(self, work: StepWork) -> float:
         """What a step with this work is expected to take."""
-        return sum(map(_times, self._costs, _features(work)))
+        return self.slowness * sum(map(_times, self._costs, _features(work)))
 
     def prompt_seconds(self, count: int, start: int) -> float:
         """What `count` prompt tokens from position `start` on add to a step."""
@@ -96,22 +106,23 @@ class Pacer:
             return most, math.inf
         if not self.trusted:
             return min(most, _FIRST_TOKENS if work.rows else _FIRST_TOKENS_ALONE), math.inf
-        allowed_s = max_gap_s if work.rows else max(max_gap_s, self._costs[0] / _BASE_SHARE)
-        return most, max(0.0, allowed_s / self._margin - self.seconds(work))
+        if work.rows:
+            return most, max(0.0, max_gap_s / self._surprise.margin - self.seconds(work))
+        base_s = self.seconds(StepWork())
+        return most, max(max_gap_s, base_s / _BASE_SHARE) - base_s
 
     @property
     def _token_s(self) -> float:
-        return self._costs[3] / _UNITS[3]
+        return self.slowness * self._costs[3] / _UNITS[3]
 
     @property
     def _depth_s(self) -> float:
-        return self._costs[4] / _UNITS[4]
+        return self.slowness * self._costs[4] / _UNITS[4]
 
-    def _watch_margin(self, surprise: float) -> None:
-        """Rises fast when steps take longer than expected, falls slowly."""
-        speed = 0.25 if surprise > self._margin else 0.02
-        self._margin += speed * (max(1.0, surprise) - self._margin)
-        self._margin = min(self._margin, _MOST_MARGIN)
+    def _take_as_usual(self, factor: float) -> None:
+        """Everything has become so much slower for good."""
+        self._costs = [factor * cost for cost in self._costs]
+        self._times = [factor * time for time in self._times]
 
     def _fit(self, features: tuple[float, ...], seconds: float) -> None:
         for row, feature, products in zip(range(len(features)), features, self._products, strict=True):
@@ -121,7 +132,7 @@ class Pacer:
         costs = self._costs
         for _ in range(_SWEEPS):
             for place, products in enumerate(self._products):
-                if products[place] > 1e-9:  # else nothing recent tells: it stays as it was
+                if products[place] > (_NOTHING if features[place] else _LITTLE):  # else it stays as it was
                     rest = sum(map(_times, products, costs)) - products[place] * costs[place]
                     costs[place] = max(0.0, (self._times[place] - rest) / products[place])
 

@@ -102,3 +102,42 @@ def test_a_step_of_unknown_time_teaches_nothing() -> None:
     for _ in range(10):
         pacer.learn(StepWork(prompt=64, depth=2000), 0.0)
     assert not pacer.trusted
+
+
+def test_a_machine_that_is_slower_for_everything_is_believed_within_a_few_steps() -> None:
+    draw, pacer = random.Random(7), taught()
+    for _ in range(30):
+        work = StepWork(rows=16, context=draw.randint(800, 1600))
+        pacer.learn(work, 3 * seconds(work))
+    assert pacer.seconds(StepWork(16, 1200, 64, 64 * 100)) == pytest.approx(
+        3 * seconds(StepWork(16, 1200, 64, 64 * 100)), rel=0.15
+    )
+
+
+def test_what_prompts_cost_is_not_forgotten_over_streams_alone_on_a_machine_of_changing_speed() -> None:
+    draw, pacer = random.Random(8), taught()
+    for step in range(2000):
+        work = StepWork(rows=16, context=draw.randint(800, 1600))
+        pacer.learn(work, seconds(work) * (1, 3)[step // 100 % 2])
+    slow = pacer.seconds(StepWork(16, 1200)) / seconds(StepWork(16, 1200))
+    assert pacer.prompt_seconds(64, 1000) / slow == pytest.approx(
+        64 * COSTS["prompt"] + COSTS["depth"] * 64 * 1032, rel=0.2
+    )
+
+
+def test_rare_slow_steps_leave_a_margin_too() -> None:
+    """One in twenty takes twice as long: within a window that is what steps beside streams must allow for."""
+    pacer, work = taught(), StepWork(rows=8, context=4000)
+    for step in range(300):
+        pacer.learn(work, seconds(work) * (2 if step % 20 == 0 else 1))
+    _, left_s = pacer.allowance(work, 0.25, 4096)
+    assert left_s < 0.25 / 1.8 - seconds(work)
+
+
+def test_a_machine_that_stays_as_it_is_becomes_the_usual_one() -> None:
+    """However long it runs: the factor for now comes back to one."""
+    draw, pacer = random.Random(9), taught()
+    for _ in range(8000):
+        work = some_work(draw)
+        pacer.learn(work, 3 * seconds(work) * draw.uniform(0.8, 1.2))
+    assert pacer.slowness == pytest.approx(1.0, abs=0.15)
