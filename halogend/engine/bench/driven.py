@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -172,6 +173,15 @@ class DrivenEngine:
             raise EngineLostError(f"the engine ended with status {self._process.wait()}") from error
         now = time.monotonic()
         return [(now, frame) for frame in frames if isinstance(frame, StepOutput)]
+
+    def waited_s(self) -> dict[str, float]:
+        """How long each of its threads has been ready to run and was not given a processor, by the thread's id;
+        nothing where the system does not count it (Linux does, proc(5), schedstat)."""
+        waited = {}
+        for thread in Path(f"/proc/{self._process.pid}/task").glob("*"):
+            with contextlib.suppress(OSError, IndexError):
+                waited[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+        return waited
 
     def stop(self) -> int:
         """Tells it to end; its exit status."""
