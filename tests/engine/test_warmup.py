@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from halogen_kernels.cpu import linear
+from halogen_kernels.values import Activation
 from support.engine_driver import generate_greedy, load_engine
 from support.tiny_models import tiny_gemma3
 
@@ -100,3 +102,30 @@ def test_the_peak_of_this_process_is_seen() -> None:
     block = torch.zeros(48 << 20, dtype=torch.uint8)
     del block
     assert (peak.over_now_bytes() or 0) > 40 << 20
+
+
+def test_steps_after_it_bring_few_products_that_were_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN keeps half a MiB of code for each: none of the layers' is new, and of a small output matrix one an
+    octave of rows."""
+    seen: set[tuple[int, ...]] = set()
+    product, gated = linear._product, linear._gated_product
+
+    def counted(x: torch.Tensor, part: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        seen.add((len(x), *part.shape))
+        return product(x, part, bias)
+
+    def counted_gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, activation: Activation) -> torch.Tensor:
+        seen.add((len(x), *gate.shape))
+        return gated(x, gate, up, activation)
+
+    monkeypatch.setattr(linear, "_product", counted)
+    monkeypatch.setattr(linear, "_gated_product", counted_gated)
+    engine = load_engine(tiny_gemma3(tmp_path / "model.gguf", seed=4).path)
+    warmed = set(seen)
+    for count in range(1, 33):
+        generate_greedy(engine, [[5, 6, 7, 8]] * count, 2)
+    for length in range(1, 250, 7):
+        generate_greedy(engine, [[5] * length], 1)
+    new = seen - warmed
+    assert len({shape[1:] for shape in new}) <= 1
+    assert len(new) <= 5

@@ -8,11 +8,18 @@ from halogen_kernels import select
 from halogen_kernels.cpu import linear
 from halogen_kernels.cpu.row_sizes import padded_rows, row_sizes
 
+SMALL, LARGE = (8, 8), (257, 128)  # columns, rows of a matrix
+
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_all_lengths_reach_the_product_in_few_sizes(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("shape", "sizes"), [(LARGE, 16 + 4 * 6), (SMALL, 11)])
+def test_all_lengths_reach_the_product_in_few_sizes(
+    dtype: torch.dtype, shape: tuple[int, int], sizes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are gone through before anybody waits."""
     kernels = select("cpu", dtype, flash_attention=True)
-    weight = kernels.pack_linear([torch.randn(8, 8, dtype=dtype)])
+    columns, outputs = shape
+    weight = kernels.pack_linear([torch.randn(outputs, columns, dtype=dtype)])
     seen: set[int] = set()
     product = linear._product
 
@@ -21,16 +28,27 @@ def test_all_lengths_reach_the_product_in_few_sizes(dtype: torch.dtype, monkeypa
         return product(x, part, bias)
 
     monkeypatch.setattr(linear, "_product", counted)
-    x = torch.randn(1024, 8, dtype=dtype)
+    x = torch.randn(1024, columns, dtype=dtype)
     for rows in range(1, 1025):
         assert len(kernels.linear(x[:rows], weight)) == rows
-    assert seen == set(row_sizes(1024))
-    assert len(seen) == 16 + 4 * 6
+    assert len(seen) == sizes
+    assert seen <= set(row_sizes(1024))
     assert kernels.built_sizes(1024) == row_sizes(1024)
+    seen.clear()
+    for rows in kernels.built_sizes(1024):
+        kernels.linear(x[:rows], weight)
+    assert len(seen) == sizes
 
 
 def test_a_size_holds_its_rows_and_at_most_a_fifth_is_padding() -> None:
     for rows in range(1, 5000):
-        size = padded_rows(rows)
+        size = padded_rows(rows, 1 << 16)
         assert size == rows if rows <= 16 else rows <= size and (size - rows) / size < 0.2
-        assert padded_rows(size) == size
+        assert padded_rows(size, 1 << 16) == size
+
+
+def test_a_small_matrix_has_a_size_an_octave() -> None:
+    for rows in range(1, 5000):
+        size = padded_rows(rows, 1 << 15)
+        assert rows <= size < 2 * rows
+        assert size.bit_count() == 1

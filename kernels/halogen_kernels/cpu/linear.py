@@ -49,7 +49,7 @@ def pack_linear(slices: Iterable[Tensor]) -> LinearWeight:
 
 def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tensor:
     rows = len(x)
-    x = _sized(x)
+    x = _sized(x, weight)
     if len(weight.parts) == 1:
         return _product(x, weight.parts[0], bias)[:rows]
     sizes = [part.shape[0] for part in weight.parts]
@@ -60,7 +60,7 @@ def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tenso
 
 def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
     done, rows = 0, len(x)
-    x = _repeated(x) if rows < _LEAST_ROWS else padded(x)
+    x = _repeated(x) if rows < _LEAST_ROWS else padded(x, _values(weight))
     for part in weight.parts:
         piece = _product(x, part)[:rows]
         out[:, done : done + piece.shape[1]] = piece
@@ -69,7 +69,7 @@ def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
 
 def gated_linear(x: Tensor, gate: LinearWeight, up: LinearWeight, activation: Activation) -> Tensor:
     rows = len(x)
-    x = _sized(x)
+    x = _sized(x, gate)
     pairs = zip(gate.parts, up.parts, strict=True)
     done = [_gated_product(x, gate_part, up_part, activation)[:rows] for gate_part, up_part in pairs]
     return done[0] if len(done) == 1 else torch.cat(done, dim=-1)
@@ -85,11 +85,15 @@ def _gated_product(x: Tensor, gate: Tensor, up: Tensor, activation: Activation) 
     return product
 
 
-def _sized(x: Tensor) -> Tensor:
+def _values(weight: LinearWeight) -> int:
+    return weight.rows * weight.columns
+
+
+def _sized(x: Tensor, weight: LinearWeight) -> Tensor:
     """`x` with the rows that its product runs with; those of `x` are the first ones."""
     if len(x) == 1 and x.shape[1] > _SPLIT_COLUMNS:
         return _repeated(x)
-    return padded(x)
+    return padded(x, _values(weight))
 
 
 def _repeated(x: Tensor) -> Tensor:
