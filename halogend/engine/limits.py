@@ -43,16 +43,14 @@ def _session_class(each: wire.SessionClass) -> SessionClass:
 
 
 def sched_caller(caller: wire.Caller, policy: wire.EnginePolicy) -> Caller:
-    """Who asks, in the scheduler's numbers. A class that the policy no longer names is as good as none; what one
-    key has cached is found by that key alone unless the scope is shared; two keys that call a conversation the same
-    have two. Raises ValueError for a weight that is no share."""
-    known = next((each for each in policy.classes if each.name == caller.klass), None)
+    """Who asks, in the scheduler's words. What one key has cached is found by that key alone unless the scope is
+    shared when it asks; two keys that call a conversation the same have two. Raises ValueError for a weight that is
+    no share."""
     return Caller(
         scope=b"" if policy.cache_scope == "shared" else caller.key.encode(),
         key=caller.key,
         weight=caller.weight,
-        priority=known.priority if known else 0,
-        klass=known.name if known else "",
+        klass=caller.klass,
         session=f"{caller.key}\n{caller.session}" if caller.session else "",
     )
 

@@ -132,10 +132,19 @@ class Admission:
         return None
 
     def in_order(self, line: list[Sequence]) -> list[Sequence]:
-        """Who is to be asked first: above the soft watermark those that need least, who ran before first."""
+        """Who is to be asked first in a line whose head never ran. Above the soft watermark those that need least
+        pass the head, as far as the shares of the keys allow: its own key's, and of others whose turn comes before
+        the head's would be over. The rest follow in their order."""
         if len(line) < 2 or not self._soft.closed:
             return line
-        return sorted(line, key=lambda s: (not s.admitted, self.share.tokens(s), s.order))
+        head, caller = line[0], line[0].request.caller
+        over = head.tag + head.charged_tokens / caller.weight
+
+        def place(sequence: Sequence) -> tuple[bool, float]:
+            may_pass = sequence.tag <= over or sequence.request.caller.key == caller.key
+            return not may_pass, self.share.tokens(sequence) if may_pass else 0.0
+
+        return sorted(line, key=place)
 
     def look(self) -> None:
         """The use of the pool has changed: the gates open or close."""

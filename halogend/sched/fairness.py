@@ -27,22 +27,23 @@ class FairShares:
         self._served: dict[int, float] = {}
         self._shares: dict[tuple[int, str], _Share] = {}
 
-    def tag(self, caller: Caller, tokens: float) -> float:
+    def tag(self, priority: int, caller: Caller, tokens: float) -> float:
         """Asks for `tokens` of the caller's share; never smaller than the key's last tag."""
         if len(self._shares) > _MOST_IDLE_KEYS:
             self._forget_idle()
-        share = self._shares.setdefault((caller.priority, caller.key), _Share())
-        share.start = max(self._served.get(caller.priority, 0.0), share.start, share.finish)
+        share = self._shares.setdefault((priority, caller.key), _Share())
+        share.start = max(self._served.get(priority, 0.0), share.start, share.finish)
         share.finish = share.start + tokens / caller.weight
         return share.start
 
-    def serve(self, caller: Caller, tag: float) -> None:
-        """A request with this tag begins: whoever comes from now on is not tagged before it."""
-        self._served[caller.priority] = max(self._served.get(caller.priority, 0.0), tag)
+    def serve(self, priority: int, tag: float) -> None:
+        """A request with this tag begins, and nobody of an earlier one is passed: whoever comes from now on is not
+        tagged before it."""
+        self._served[priority] = max(self._served.get(priority, 0.0), tag)
 
-    def correct(self, caller: Caller, tokens: float) -> None:
+    def correct(self, priority: int, caller: Caller, tokens: float) -> None:
         """It took so many more (or less) than it asked for."""
-        share = self._shares.get((caller.priority, caller.key))
+        share = self._shares.get((priority, caller.key))
         if share is not None:
             share.finish += tokens / caller.weight
 

@@ -30,12 +30,13 @@ class Lanes:
         return 0 if self._limits.long is None else self._limits.long.max_concurrent
 
     def is_long(self, sequence: Sequence) -> bool:
-        """Whether what is left to compute is a long prompt, or has taken too long as a short one."""
+        """Whether what it has to compute, from its entry on, is a long prompt, or has taken too long as a short one.
+        So a long one stays long until its prompt is computed."""
         if (lane := self._limits.long) is None:
             return False
         timeout_s = self._limits.prefill_timeout_s
         slow = timeout_s > 0 and sequence.prefill_s >= timeout_s
-        return slow or len(sequence.tokens) - sequence.computed >= lane.threshold
+        return slow or sequence.to_compute >= lane.threshold
 
     def long_first(self, long: Sequence, short: Sequence | None, now: float) -> bool:
         """Asked once a step in which the long lane has something to compute, of the heads of both. Long ones go

@@ -37,8 +37,8 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True)
 class SessionClass:
-    """How cached blocks of requests of this class are kept: higher `priority` goes later, and up to `pin_quota`
-    of the pool stays for `ttl_s` after its last use. Raises ValueError for values outside their range."""
+    """Requests of higher `priority` come in first and give way last, and their cached blocks go later; up to
+    `pin_quota` of the pool stays for `ttl_s` after its last use. Raises ValueError for values outside their range."""
 
     name: str
     priority: int = 0
@@ -52,7 +52,8 @@ class SessionClass:
 
 @dataclass(frozen=True, slots=True)
 class EvictionPolicy:
-    """`policy` is lru or priority_lru; only the latter heeds the classes. Raises ValueError for another."""
+    """`policy` is lru or priority_lru; only the latter heeds the classes in what it evicts. Raises ValueError for
+    another."""
 
     policy: str = "lru"
     classes: tuple[SessionClass, ...] = ()
@@ -60,6 +61,10 @@ class EvictionPolicy:
     def __post_init__(self) -> None:
         if self.policy not in ("lru", "priority_lru"):
             raise ValueError(f"there is no eviction policy {self.policy!r}")
+
+    def priority_of(self, klass: str) -> int:
+        """Of a class that is not known: 0, as of none."""
+        return next((each.priority for each in self.classes if each.name == klass), 0)
 
 
 @dataclass(frozen=True, slots=True)

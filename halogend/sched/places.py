@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from halogend.sched.errors import InvariantError
 from halogend.sched.fairness import FairShares
 from halogend.sched.lanes import Lanes
+from halogend.sched.limits import EvictionPolicy
 from halogend.sched.queue import WaitingQueue
 from halogend.sched.request import Sequence
 from halogend.sched.running import RunningSet
@@ -30,6 +31,7 @@ class Places:
 
     def wait(self, sequence: Sequence) -> None:
         """Into the queue."""
+        sequence.to_compute = len(sequence.tokens)
         sequence.long = self._lanes.is_long(sequence)
         self.queue.put(sequence)
 
@@ -38,8 +40,9 @@ class Places:
         self.queue.remove(sequence)
         self._count_passed(sequence)
         self.running.enter(sequence)
-        self.shares.serve(sequence.request.caller, sequence.tag)
+        self.shares.serve(sequence.priority, self._earliest_tag(sequence))
         sequence.computed = self.tables.open(sequence, self.now)
+        sequence.to_compute = len(sequence.tokens) - sequence.computed
         sequence.long = self._lanes.is_long(sequence)
         if not sequence.admitted:
             sequence.admitted = True
@@ -60,11 +63,19 @@ class Places:
         else:
             self.queue.remove(sequence)
 
-    def sort_lanes(self) -> None:
-        """The lanes have other rules from now on."""
-        for sequence in self.running:
+    def rearrange(self, eviction: EvictionPolicy) -> None:
+        """The lanes or the priorities of the classes have other rules from now on."""
+        waiting = self.queue.take_all()
+        for sequence in sorted((*self.running, *waiting), key=_order):
             sequence.long = self._lanes.is_long(sequence)
-        self.queue.sort_lanes(self._lanes.is_long)
+            priority = eviction.priority_of(sequence.request.caller.klass)
+            if priority != sequence.priority:
+                self.shares.correct(sequence.priority, sequence.request.caller, -sequence.charged_tokens)
+                sequence.priority = priority
+                sequence.tag = self.shares.tag(priority, sequence.request.caller, sequence.charged_tokens)
+        self.running.sort()
+        for sequence in waiting:
+            self.queue.put(sequence)
 
     def take_waits(self) -> tuple[float, ...]:
         waits, self._waits = tuple(self._waits), []
@@ -91,7 +102,16 @@ class Places:
             if line and line[0].order < sequence.order:
                 line[0].passed += 1
 
+    def _earliest_tag(self, entering: Sequence) -> float:
+        """Its own, or that of who heads the line that it leaves and is passed."""
+        line = self.queue.line(entering.priority, long=entering.long)
+        return min(entering.tag, line[0].tag) if line else entering.tag
+
     def _release(self, sequence: Sequence) -> None:
         self.running.leave(sequence)
         self.tables.release(sequence, self.now)
         sequence.computed = 0
+
+
+def _order(sequence: Sequence) -> int:
+    return sequence.order

@@ -86,18 +86,28 @@ class Planner:
         return sorted({*self._queue.priorities, *(s.priority for s in draft.prompts)}, reverse=True)
 
     def _place_prompts(self, draft: Draft, priority: int) -> bool:
-        """Both lanes of one priority. Whether somebody of it waits for a place or for room."""
-        line = self._queue.line(priority, long=True)
+        """Both lanes of one priority. Whether somebody of it waits for a place or for room. A head that waits for
+        room and is due keeps newcomers of either lane out."""
+        waits = False
+        for long in self._turns(draft, priority):
+            self._go_on(draft, priority, long=long)
+            if self._let_in(draft, priority, long=long):
+                waits = True
+                self._closed |= self._lanes.is_due(self._queue.line(priority, long=long)[0])
+        return waits
+
+    def _turns(self, draft: Draft, priority: int) -> tuple[bool, ...]:
+        """The lanes, the one first whose turn it is; who is in the batch goes before whoever comes in out of turn."""
         head = self._head(draft, priority, long=True)
         if head is None:
-            return self._place_short(draft, priority)
-        due = bool(line) and self._lanes.is_due(line[0])
+            return (False,)
         first = self._lanes.long_first(head, self._head(draft, priority, long=False), self._places.now)
-        waits = (first or due) and self._place_long(draft, priority)
-        if due and waits:
-            self._closed = True  # for the short ones too
-        short_waits = self._place_short(draft, priority)
-        return (waits or self._place_long(draft, priority)) or short_waits
+        lines = [self._queue.line(priority, long=long) for long in (False, True)]
+        due = [line[0] for line in lines if line and self._lanes.is_due(line[0])]
+        if due and (comes := min(due, key=_order).long) is not first:
+            self._go_on(draft, priority, long=first)
+            first = comes
+        return first, not first
 
     def _head(self, draft: Draft, priority: int, *, long: bool) -> Sequence | None:
         """Who is first in this lane: in the batch, else in the queue."""
@@ -107,38 +117,30 @@ class Planner:
         line = self._queue.line(priority, long=long)
         return line[0] if line else None
 
-    def _place_short(self, draft: Draft, priority: int) -> bool:
-        """Whether the next one waits for a place or for room."""
+    def _go_on(self, draft: Draft, priority: int, *, long: bool) -> None:
+        """Who is in the batch already; of the long lane as many as have a place there."""
+        places = self._lanes.long_places
         for sequence in draft.prompts.copy():
-            if sequence.priority == priority and not sequence.long:
+            if sequence.long is not long or sequence.priority < priority or (long and places <= 0):
+                continue
+            if sequence.priority == priority:
                 self._place(draft, sequence)
-        for sequence in self._candidates(draft, priority, long=False):
-            if draft.spent:
+            places -= draft.left(sequence) > 0
+
+    def _let_in(self, draft: Draft, priority: int, *, long: bool) -> bool:
+        """Who waits, as long as the step and the lane have a place. Whether the next has one and waits for room."""
+        for sequence in self._candidates(draft, priority, long=long):
+            if draft.spent or (long and not self._has_long_place(draft, priority)):
                 return False
             if not self._may_enter(draft, sequence):
                 return True
             self._enter(draft, sequence)
         return False
 
-    def _place_long(self, draft: Draft, priority: int) -> bool:
-        """As many of the long lane as have a place there. Whether the next has one and waits for room."""
-        places = self._lanes.long_places
-        for sequence in draft.prompts.copy():
-            if not sequence.long or sequence.priority < priority:
-                continue
-            if places <= 0:
-                return False
-            if sequence.priority == priority:
-                self._place(draft, sequence)
-            places -= draft.left(sequence) > 0
-        for sequence in self._candidates(draft, priority, long=True):
-            if draft.spent or places <= 0:
-                return False
-            if not self._may_enter(draft, sequence):
-                return True
-            self._enter(draft, sequence)
-            places -= sequence.long and draft.left(sequence) > 0
-        return False
+    def _has_long_place(self, draft: Draft, priority: int) -> bool:
+        """Whether one is left in the long lane by those in the batch who come before a newcomer."""
+        taken = sum(s.long and s.priority >= priority and draft.left(s) > 0 for s in draft.prompts)
+        return taken < self._lanes.long_places
 
     def _candidates(self, draft: Draft, priority: int, *, long: bool) -> list[Sequence]:
         line = self._queue.line(priority, long=long)
@@ -219,3 +221,7 @@ class Planner:
         self._places.give_way(victim)
         self._forecast = None
         self._admission.look()
+
+
+def _order(sequence: Sequence) -> int:
+    return sequence.order

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 from halogend.sched.errors import InvariantError
@@ -81,14 +81,12 @@ class WaitingQueue:
         self._count -= 1
         self._tokens -= len(sequence.request.prompt)
 
-    def sort_lanes(self, is_long: Callable[[Sequence], bool]) -> None:
-        """The lanes have other rules from now on."""
-        waiting = list(self)
+    def take_all(self) -> list[Sequence]:
+        """Whoever waits, in the order of arrival; nobody waits any more."""
+        waiting = sorted(self, key=_order)
         self._lines.clear()
         self._count = self._tokens = 0
-        for sequence in waiting:
-            sequence.long = is_long(sequence)
-            self.put(sequence)
+        return waiting
 
     def audit(self) -> None:
         """Raises InvariantError unless the order holds and nobody who waits holds a slot or blocks."""
@@ -103,6 +101,10 @@ class WaitingQueue:
             raise InvariantError("the waiting requests or their tokens are miscounted")
         if any(s.slot >= 0 or s.blocks or s.computed for s in waiting):
             raise InvariantError("a waiting request holds a slot or blocks")
+
+
+def _order(sequence: Sequence) -> int:
+    return sequence.order
 
 
 def _rank(sequence: Sequence) -> tuple[bool, float, int]:

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks. `scope` is whose cached blocks may be shared with it; `key` and `weight` say whose share of
-    the machine it takes and how large that is beside others of the same `priority`; `klass` names the class
-    that pins its blocks, and `session` the conversation that it goes on with. Raises ValueError for a weight
-    that is no share."""
+    the machine it takes and how large that is beside others of the same priority; `klass` names the class
+    that says its priority and pins its blocks, and `session` the conversation that it goes on with. Raises
+    ValueError for a weight that is no share."""
 
     scope: bytes = b""
     key: str = ""
     weight: float = 1.0
-    priority: int = 0
     klass: str = ""
     session: str = ""
 
@@ -99,15 +98,18 @@ class Sequence:
     `blocks` has a list for each table of the layout, none while waiting; 0 is a block given back.
     `held` counts those that are not; `most_blocks` is the most it comes to, a step at a time.
 
-    `rank` is its place among those of its priority that wait, from the fair share's `tag`; it was charged
-    `charged_tokens` of that share. `passed` counts who was admitted since it heads its line. `long` is
-    its lane, and `prefill_s` the step time that its prompt has taken.
+    `priority` is what its class has just now. `rank` is its place among those of its priority that wait,
+    from the fair share's `tag`; it was charged `charged_tokens` of that share. `passed` counts who was
+    admitted since it heads its line. `long` is its lane; it is judged by the tokens `to_compute`: while it
+    waits all that are known, from its entry on those that were not cached then. `prefill_s` is the step time
+    that its prompt has taken.
     """
 
     request: Request
     order: int
     arrived_s: float
     tokens: list[int]
+    priority: int = 0
     computed: int = 0
     pending: int = 0
     slot: int = -1
@@ -122,11 +124,8 @@ class Sequence:
     rank: tuple[bool, float, int] = (True, 0.0, 0)
     passed: int = 0
     long: bool = False
+    to_compute: int = 0
     prefill_s: float = 0.0
-
-    @property
-    def priority(self) -> int:
-        return self.request.caller.priority
 
     @property
     def generated(self) -> int:

@@ -31,10 +31,6 @@ class RunningSet:
         """Who gives way when somebody must: of the lowest priority the newest."""
         return self._running[-1]
 
-    @property
-    def priorities(self) -> set[int]:
-        return {s.priority for s in self._running}
-
     def enter(self, sequence: Sequence) -> None:
         insort(self._running, sequence, key=_place)
         if self._free_slots:
@@ -47,6 +43,10 @@ class RunningSet:
         self._running.remove(sequence)
         heapq.heappush(self._free_slots, sequence.slot)
         sequence.slot = -1
+
+    def sort(self) -> None:
+        """Priorities are others from now on."""
+        self._running.sort(key=_place)
 
     def audit(self) -> None:
         """Raises InvariantError unless order, slots and each one's progress make sense."""

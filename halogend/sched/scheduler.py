@@ -66,7 +66,8 @@ class Scheduler:
         sequence = Sequence(request=request, order=self._arrivals, arrived_s=now, tokens=list(request.prompt))
         sequence.most_blocks = self._blocks_at_most(request)
         sequence.charged_tokens = self._admission.share.tokens(sequence)
-        sequence.tag = self._places.shares.tag(request.caller, sequence.charged_tokens)
+        sequence.priority = self._limits.eviction.priority_of(request.caller.klass)
+        sequence.tag = self._places.shares.tag(sequence.priority, request.caller, sequence.charged_tokens)
         self._arrivals += 1
         self._sequences[request.id] = sequence
         self._places.wait(sequence)
@@ -91,7 +92,6 @@ class Scheduler:
 
     def update(self, limits: SchedLimits) -> None:
         """From the next step on. Nobody who runs or waits already is turned away."""
-        lanes_differ = (limits.long, limits.prefill_timeout_s) != (self._limits.long, self._limits.prefill_timeout_s)
         self._limits = limits
         self._tables.set_policy(limits.eviction)
         self._lanes.update(limits)
@@ -99,8 +99,7 @@ class Scheduler:
         self._planner.update(limits)
         for sequence in self._sequences.values():
             sequence.most_blocks = self._blocks_at_most(sequence.request)
-        if lanes_differ:
-            self._places.sort_lanes()
+        self._places.rearrange(limits.eviction)
 
     def resize(self, limit: int) -> Resized:
         """Moves the pool's limit (in blocks). Whoever can never fit again ends (kv_too_small), who comes last
@@ -293,5 +292,5 @@ class Scheduler:
         self._places.leave(sequence)
         request = sequence.request
         served = len(sequence.tokens) if sequence.admitted else 0
-        self._places.shares.correct(request.caller, served - sequence.charged_tokens)
+        self._places.shares.correct(sequence.priority, request.caller, served - sequence.charged_tokens)
         del self._sequences[request.id]

@@ -1,7 +1,7 @@
 """Whose a request is, and by which rules an engine shares its memory and its steps among them.
 
-Values of the messages. An engine turns the words here (a class, a scope) into numbers for its scheduler,
-so that each can change while requests run.
+Values of the messages. An engine turns the words here into numbers for its scheduler: a class whenever it is
+asked for, so that its numbers can change while requests run; a scope when a request comes.
 """
 
 from __future__ import annotations

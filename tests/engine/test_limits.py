@@ -105,13 +105,13 @@ def test_lanes_and_watermarks_are_off_at_0() -> None:
 @pytest.mark.parametrize(
     ("klass", "scope", "expected"),
     [
-        ("gold", "key", Caller(b"team-a", "team-a", 2.0, 10, "gold", "team-a\ntalk")),
-        ("gold", "shared", Caller(b"", "team-a", 2.0, 10, "gold", "team-a\ntalk")),
-        ("", "key", Caller(b"team-a", "team-a", 2.0, 0, "", "team-a\ntalk")),
-        ("gone", "key", Caller(b"team-a", "team-a", 2.0, 0, "", "team-a\ntalk")),  # the document no longer names it
+        ("gold", "key", Caller(b"team-a", "team-a", 2.0, "gold", "team-a\ntalk")),
+        ("gold", "shared", Caller(b"", "team-a", 2.0, "gold", "team-a\ntalk")),
+        ("", "key", Caller(b"team-a", "team-a", 2.0, "", "team-a\ntalk")),
+        ("gone", "key", Caller(b"team-a", "team-a", 2.0, "gone", "team-a\ntalk")),  # it may be named again
     ],
 )
-def test_words_of_a_caller_become_the_scheduler_s_numbers(klass: str, scope: str, expected: Caller) -> None:
+def test_words_of_a_caller_become_the_scheduler_s(klass: str, scope: str, expected: Caller) -> None:
     asked = wire.Caller(key="team-a", weight=2.0, klass=klass, session="talk")
     policy = EnginePolicy(classes=(GOLD,), cache_scope=scope)
     assert sched_caller(asked, policy) == expected

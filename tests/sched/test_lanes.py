@@ -18,7 +18,7 @@ MS = 0.001
 
 
 def laned(**changes: object) -> SchedLimits:
-    """Prompts of 100 tokens and more are long, one at a time; no time is known, so a step has 64 tokens."""
+    """Prompts of 100 tokens and more are long, one at a time; a step has 64 tokens, which take next to no time."""
     return make_limits(**({"max_batch": 16, "long": LongLane(100, 1), "watermarks": None} | changes))
 
 
@@ -107,6 +107,53 @@ def test_no_more_long_prompts_are_computed_at_once_than_the_lane_has_places(dept
         assert world.scheduler.stats.running_long <= places
     assert most == places
     world.check()
+
+
+@DEPTHS
+def test_the_rest_of_a_long_prompt_does_not_hold_up_a_short_one(depth: int) -> None:
+    """A4: however little of it is left to compute, it is in the long lane."""
+    world = World(laned(long=LongLane(1000, 1), prefill_timeout_s=0.0, max_gap_s=0.1), blocks=256, depth=depth)
+    world.step_s = step_ms(30, 1, 1)
+    world.add(20, 600)
+    for _ in range(12):
+        world.step()
+    world.add(1040, 4)
+    for _ in range(3):
+        world.step()
+    world.add(20, 1)
+    assert steps_until(world, lambda: world.outcomes[2].tokens) <= 3 + depth
+    assert not world.outcomes[1].tokens
+
+
+def test_a_long_prompt_that_is_cached_is_a_short_one_once_it_is_in() -> None:
+    world = World(laned(), blocks=256)
+    prompt = tuple(range(90)) * 3
+    for rest in ((), (1, 2, 3) * 10, (3, 2, 1) * 40):
+        world.drain()
+        world.ask(prompt + rest, 2)
+        assert world.scheduler.stats.waiting_long == 1
+        world.step()
+        assert [s.long for s in world.scheduler.running] == [not rest or len(rest) > 100]
+
+
+@pytest.mark.parametrize(("head", "behind"), [((90, 102), (120, 4)), ((400, 4), (90, 4))], ids=["short", "long"])
+def test_who_was_passed_too_often_is_passed_by_nobody_of_the_other_lane(
+    head: tuple[int, int], behind: tuple[int, int]
+) -> None:
+    """There is room for the one behind it, and none for it until the first ends."""
+    world = World(laned(min_free_ratio=0.0), blocks=55)
+    world.add(60, 4)
+    world.drain()  # teaches that everybody goes on to max_tokens
+    world.add(16 * 38, 150)
+    while not world.outcomes[1].tokens:
+        world.step()
+    world.add(*head)
+    (waiting,) = world.scheduler._queue
+    waiting.passed = 16
+    world.add(*behind)
+    assert steps_until(world, lambda: 3 in world.first_seen) > 100
+    assert world.first_seen == [0, 1, 2, 3]
+    world.drain()
 
 
 def test_a_lane_place_that_becomes_free_within_a_step_is_taken_in_it() -> None:
@@ -242,7 +289,7 @@ def test_of_two_long_prompts_the_one_of_the_higher_priority_has_the_place() -> N
     world.add(900, 2)
     for _ in range(3):
         world.step()
-    world.add(900, 2, caller=Caller(priority=1))
+    world.add(900, 2, caller=Caller(klass="high"))
     steps_until(world, lambda: world.outcomes[1].tokens)
     assert not world.outcomes[0].tokens
     world.drain()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,11 @@ from hypothesis import strategies as st
 from support.sched_world import World, make_limits
 
 from halogend.sched.fairness import FairShares
-from halogend.sched.limits import LongLane, Watermarks
+from halogend.sched.limits import EvictionPolicy, LongLane, SessionClass, Watermarks
 from halogend.sched.request import Caller
 
 DEPTHS = pytest.mark.parametrize("depth", [0, 1])
-HIGH, LOW = Caller(priority=10), Caller(priority=0)
+HIGH, LOW = Caller(klass="high"), Caller()
 
 
 def running(world: World) -> set[int]:
@@ -125,6 +126,56 @@ def test_nobody_is_made_to_give_way_in_vain() -> None:
     world.drain()
 
 
+# --- an edit of a class -----------------------------------------------------------------------------------
+
+
+def classes(**priorities: int) -> EvictionPolicy:
+    return EvictionPolicy("priority_lru", tuple(SessionClass(name, each) for name, each in priorities.items()))
+
+
+@DEPTHS
+def test_a_class_that_is_raised_goes_first_though_it_waits_already(depth: int) -> None:
+    limits = make_limits(max_batch=1, eviction=classes(gold=0))
+    world = World(limits, blocks=64, depth=depth)
+    world.add(20, 30)
+    world.step()
+    world.add(20, 3)
+    world.add(20, 3, caller=Caller(klass="gold"))
+    world.scheduler.update(replace(limits, eviction=classes(gold=10)))
+    world.drain()
+    assert world.first_seen == [0, 2, 1]
+    assert world.scheduler.stats.preemptions == 1
+
+
+@DEPTHS
+@pytest.mark.parametrize(("edit", "gone"), [({"gold": 10}, 1), ({"gold": -1}, 0), ({}, 2), ({"tin": 3}, 2)])
+def test_who_gives_way_is_by_the_priorities_of_now(depth: int, edit: dict[str, int], gone: int) -> None:
+    """Of a class that the policy no longer names: as of none."""
+    limits = make_limits(max_batch=3, eviction=classes(gold=5, high=20))
+    world = World(limits, blocks=64, depth=depth)
+    for klass in ("gold", "", "gold" if edit.get("gold") == 10 else ""):
+        world.add(20, 100, caller=Caller(klass=klass))
+    for _ in range(5):
+        world.step()
+    world.scheduler.update(replace(limits, eviction=classes(high=20, **edit)))
+    world.add(20, 5, caller=Caller(klass="high"))
+    world.step()
+    assert running(world) == {0, 1, 2, 3} - {gone}
+    world.drain()
+
+
+def test_a_class_that_is_raised_takes_its_share_along() -> None:
+    """What its key asked for counts in the class where it is served, and no longer in the other."""
+    limits = make_limits(max_batch=1, eviction=classes(gold=0, high=10))
+    world = World(limits, blocks=64)
+    world.add(60, 30, caller=Caller(key="a", klass="gold"))
+    world.scheduler.update(replace(limits, eviction=classes(gold=10, high=10)))
+    for caller in (Caller(key="a", klass="high"), Caller(key="b", klass="high"), Caller(key="a"), Caller(key="b")):
+        world.add(60, 30, caller=caller)
+    assert [s.request.id for s in world.scheduler._queue] == [0, 2, 1, 3, 4]
+    world.drain()
+
+
 # --- shares within a class ------------------------------------------------------------------------------
 
 
@@ -146,6 +197,27 @@ def test_keys_share_by_weight(weight: float) -> None:
     world = World(make_limits(max_batch=4), blocks=64)
     tokens = served(world, [Caller(key="a", weight=weight), Caller(key="b")], 120)
     assert tokens["a"] / tokens["b"] == pytest.approx(weight, rel=0.25)
+
+
+@pytest.mark.parametrize("marks", [None, Watermarks(0.2, 0.9)])
+def test_keys_share_above_the_soft_mark_whatever_the_size_of_their_requests(marks: Watermarks | None) -> None:
+    """One key sends small requests, the other middling ones: smaller ones come first, and take no more for it."""
+    limits = make_limits(max_batch=64, long=None, watermarks=marks, min_free_ratio=0.0, step_tokens=2048)
+    world = World(limits, blocks=101)
+    for _ in range(6):
+        world.add(160, 50)
+    world.drain()
+    sizes = {"small": (32, 20), "middling": (128, 30)}
+    for _ in range(150):
+        queued = Counter(s.request.caller.key for s in world.scheduler._queue)
+        for key, (prompt, most) in sizes.items():
+            for _ in range(20 - queued[key]):
+                world.add(prompt, most, caller=Caller(key=key))
+        world.step()
+    tokens = Counter[str]()
+    for outcome in world.outcomes.values():
+        tokens[outcome.request.caller.key] += len(outcome.tokens) and len(outcome.request.prompt) + len(outcome.tokens)
+    assert tokens["small"] / tokens["middling"] == pytest.approx(1.0, rel=0.25)
 
 
 def test_a_key_that_floods_waits_behind_itself() -> None:
@@ -180,29 +252,29 @@ def test_tags_of_a_key_never_go_back_and_never_lie_before_what_was_served(plan: 
     clock = 0.0
     for key, tokens, serve in plan:
         caller = Caller(key=key, weight=2.0)
-        tag = shares.tag(caller, tokens)
+        tag = shares.tag(0, caller, tokens)
         assert tag >= max(last.get(key, 0.0), clock)
         last[key] = tag
         waiting.append((tag, caller, tokens))
         if serve:
             waiting.sort(key=lambda entry: entry[0])
             first, whose, asked = waiting.pop(0)
-            shares.serve(whose, first)
-            shares.correct(whose, -asked / 2)
+            shares.serve(0, first)
+            shares.correct(0, whose, -asked / 2)
             clock = max(clock, first)
 
 
 def test_who_leaves_unserved_gives_its_share_back() -> None:
     shares, caller = FairShares(), Caller(key="a")
-    shares.tag(caller, 1000)
-    shares.correct(caller, -1000)
-    assert shares.tag(caller, 10) == 0.0
+    shares.tag(0, caller, 1000)
+    shares.correct(0, caller, -1000)
+    assert shares.tag(0, caller, 10) == 0.0
 
 
 def test_keys_that_are_idle_are_forgotten() -> None:
     shares = FairShares()
     for number in range(5000):
         caller = Caller(key=str(number))
-        shares.serve(caller, shares.tag(caller, 10))
-        shares.correct(caller, -10)
+        shares.serve(0, shares.tag(0, caller, 10))
+        shares.correct(0, caller, -10)
     assert len(shares._shares) <= 1025

@@ -35,7 +35,7 @@ def some_limits(draw: random.Random) -> SchedLimits:
 
 
 def some_caller(draw: random.Random) -> Caller:
-    return Caller(key=draw.choice("abc"), weight=draw.choice([1.0, 2.0]), priority=draw.choice([0, 0, 0, 5]))
+    return Caller(key=draw.choice("abc"), weight=draw.choice([1.0, 2.0]), klass=draw.choice(["", "", "", "high"]))
 
 
 def live(world: World, draw: random.Random) -> None:

@@ -33,7 +33,7 @@ callers = st.builds(
     Caller,
     key=st.sampled_from(["", "a", "b"]),
     weight=st.sampled_from([1.0, 3.0]),
-    priority=st.sampled_from([0, 0, 0, 5]),
+    klass=st.sampled_from(["", "", "", "high"]),
 )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from halogend.sched.blocks import BlockPool
 from halogend.sched.layout import KvLayout
-from halogend.sched.limits import LongLane
+from halogend.sched.limits import EvictionPolicy, LongLane, SessionClass
 from halogend.sched.request import Caller, Request
 from halogend.sched.scheduler import Scheduler
 from halogend.sched.spans import SpanStep
@@ -79,8 +81,8 @@ def decoding(scheduler, *requests):
     return scheduler
 
 
-def ask(number, prompt=20, most=50, priority=0):
-    return Request(number, (number,) * prompt, most, caller=Caller(priority=priority))
+def ask(number, prompt=20, most=50, klass=""):
+    return Request(number, (number,) * prompt, most, caller=Caller(klass=klass))
 
 
 def test_a_span_ends_before_somebody_does_and_where_it_is_told():
@@ -107,15 +109,13 @@ def test_a_span_ends_before_blocks_run_out():
 @pytest.mark.parametrize("change", ["a place is free", "a higher priority waits", "a time limit", "in flight", "none"])
 def test_there_is_no_span_where_something_may_be_decided(change):
     machine = Machine(100, max_batch=1)
-    limits = machine.lanes(8, None)
+    limits = replace(machine.lanes(8, None), eviction=EvictionPolicy("lru", (SessionClass("high", 3),)))
     scheduler = decoding(machine.scheduler(limits), ask(1))
-    scheduler.add(ask(2, priority=3 if change == "a higher priority waits" else 0), 0.0)
+    scheduler.add(ask(2, klass="high" if change == "a higher priority waits" else ""), 0.0)
     if change == "a place is free":
         scheduler.update(Machine(100, max_batch=2).lanes(8, None))
     if change == "a time limit":
-        limited = machine.lanes(8, None)
-        object.__setattr__(limited, "request_timeout_s", 5.0)
-        scheduler.update(limited)
+        scheduler.update(replace(limits, request_timeout_s=5.0))
     if change == "in flight":
         scheduler.schedule(1.0)
     assert (scheduler.span(10) > 0) == (change == "none")
