@@ -165,10 +165,16 @@ class Admission:
         kept = int(self._limits.min_free_ratio * self._pool.capacity) if sequence.long else 0
         return self._tables.available - kept
 
-    def would_fit(self, sequence: Sequence, freed: int) -> bool:
-        """Whether it would, if others gave `freed` blocks back: worth their while."""
-        wanted = self.growth(sequence).blocks
-        return self._under_watermarks(wanted, self._tables.used - freed) and wanted <= freed + self.spare(sequence)
+    def would_fit(self, sequence: Sequence, lower: list[Sequence], rest: list[Sequence]) -> bool:
+        """Whether it would beside `rest`, if all who are `lower` gave way: worth their while. What they hold in common
+        with `rest` or with a pin does not come back."""
+        freed = self._tables.returned_by(lower)
+        sequence.shared = self._tables.shared(sequence, freed)
+        growth = self.growth(sequence)
+        if not self._under_watermarks(growth.blocks, self._tables.used - len(freed)):
+            return False
+        room = self.spare(sequence) + len(freed) + sum(each.own for each in rest)
+        return self.forecast(rest).peak_with(growth) <= room
 
     def blocks_at_most(self, positions: int) -> int:
         """The most blocks that a request of so many positions can hold."""
@@ -184,11 +190,11 @@ class Admission:
         return not self._soft.would_close(used / capacity, marks.soft) or used + wanted <= marks.hard * capacity
 
     def growth(self, sequence: Sequence) -> Growth:
-        """What it will hold, as far as can be told."""
+        """What it will hold and nobody holds already, as far as can be told."""
         known, final = sequence.known, self.share.positions(sequence)
         steps, blocks = max(1, final - known), sequence.held
         chunk = min(max(sequence.ahead, 1), self._chunk)
         if sequence.computed < known - 1 or not blocks:
             blocks = max(blocks, self._layout.blocks_for_request(known, chunk))
         last = self._layout.blocks_for_request(final, chunk)
-        return Growth(steps, blocks, max(0, last - blocks) / steps)
+        return Growth(steps, blocks - sequence.shared, max(0, last - blocks) / steps)

@@ -31,6 +31,11 @@ class KvLayout:
         """Blocks that one logical block takes."""
         return len(self.windows)
 
+    @property
+    def full(self) -> int | None:
+        """The first table that keeps everything."""
+        return next((table for table, window in enumerate(self.windows) if window is None), None)
+
     def blocks_for_request(self, tokens: int, step_tokens: int) -> int:
         """The most blocks that a request of `tokens` positions can hold when a step computes at most
         `step_tokens` of them and no other step is in flight. Never less for more of either."""

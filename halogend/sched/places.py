@@ -46,6 +46,7 @@ class Places:
         sequence.long = self._lanes.is_long(sequence)
         if not sequence.admitted:
             sequence.admitted = True
+            sequence.prompt_counted = sequence.computed  # as far as it was computed before
             self._waits.append(self.now - sequence.arrived_s)
             self._reused.append((sequence, sequence.computed))
 

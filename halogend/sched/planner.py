@@ -170,10 +170,11 @@ class Planner:
             return True
         if len(self._running) >= self._limits.max_batch:
             return False
+        sequence.shared = self._tables.shared(sequence)
         if not self._admission.is_open(sequence):
             return False
-        room = self._admission.spare(sequence) + sum(s.held for s in self._running)
-        if sequence.most_blocks + sum(s.most_blocks for s in self._running) <= room:
+        room = self._admission.spare(sequence) + sum(s.own for s in self._running)
+        if sum(s.most_blocks - s.shared for s in (sequence, *self._running)) <= room:
             return True  # whatever they do: nothing to forecast
         if self._forecast is None:
             self._forecast = self._admission.forecast(self._running)
@@ -181,7 +182,8 @@ class Planner:
 
     def _may_displace(self, sequence: Sequence) -> bool:
         lower = [s for s in self._running if s.priority < sequence.priority]
-        return bool(lower) and self._admission.would_fit(sequence, sum(s.held for s in lower))
+        rest = [s for s in self._running if s.priority >= sequence.priority]
+        return bool(lower) and (not rest or self._admission.would_fit(sequence, lower, rest))
 
     def _enter(self, draft: Draft, sequence: Sequence) -> None:
         self._places.enter(sequence)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from halogend.sched.chain import Chain
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -96,7 +98,9 @@ class Sequence:
 
     `pending` counts the `?`; `ahead` is what a step may compute next. `slot` is -1 while waiting.
     `blocks` has a list for each table of the layout, none while waiting; 0 is a block given back.
-    `held` counts those that are not; `most_blocks` is the most it comes to, a step at a time.
+    `held` counts those that are not; `most_blocks` is the most it comes to, a step at a time. `shared` of them are
+    whole prefixes' that others held already: they come back to nobody when it ends. Of one that waits they are
+    those that it would find. `chain` names its full blocks.
 
     `priority` is what its class has just now. `rank` is its place among those of its priority that wait,
     from the fair share's `tag`; it was charged `charged_tokens` of that share. `passed` counts who was
@@ -116,6 +120,7 @@ class Sequence:
     blocks: list[list[int]] = field(default_factory=list)
     held: int = 0
     most_blocks: int = 0
+    shared: int = 0
     prompt_counted: int = 0
     admitted: bool = False
     ended: bool = False
@@ -126,6 +131,15 @@ class Sequence:
     long: bool = False
     to_compute: int = 0
     prefill_s: float = 0.0
+    chain: Chain = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chain = Chain(self.request.caller.scope, self.tokens)
+
+    @property
+    def own(self) -> int:
+        """Blocks that it holds and nobody held before it."""
+        return self.held - self.shared
 
     @property
     def generated(self) -> int:

@@ -202,7 +202,7 @@ class Scheduler:
         """What those who run will probably hold at the peak besides what they hold: a guess, which may be more than
         there is."""
         running = list(self._running)
-        return max(0, math.ceil(self._admission.forecast(running).peak()) - sum(each.held for each in running))
+        return max(0, math.ceil(self._admission.forecast(running).peak()) - sum(each.own for each in running))
 
     @property
     def positions_promised(self) -> int:

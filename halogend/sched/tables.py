@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
 from halogend.sched.buddy import RUN_BLOCKS
-from halogend.sched.chain import Chain
 from halogend.sched.errors import InvariantError
 from halogend.sched.eviction import Evictor
 from halogend.sched.found import Found, session_of
@@ -25,7 +25,6 @@ class Holding:
     """What is known of an open sequence: `path` are the nodes of its first blocks, `own` those of them that
     it wrote."""
 
-    chain: Chain
     root: Node
     turn: int
     path: list[Node]
@@ -100,14 +99,26 @@ class BlockTables:
         logical = len(sequence.blocks[0]) + self.available // self._layout.tables
         return logical * BLOCK_TOKENS - sequence.computed
 
+    def shared(self, sequence: Sequence, gone: Container[int] = ()) -> int:
+        """How many of its blocks somebody holds already that it would find if it began now, with those `gone`
+        that are held no more. A sliding table's are not counted: its window leaves them."""
+        tokens = len(sequence.tokens)
+        path = self._found.usable(self._index.match(sequence.chain, tokens // BLOCK_TOKENS), tokens)
+        path = path[: (tokens - 1) // BLOCK_TOKENS]
+        return self._in_common(path, lambda block: self._pool.references(block) > 0 and block not in gone)
+
+    def returned_by(self, sequences: Iterable[Sequence]) -> set[int]:
+        """The blocks that nobody would hold if all of these gave way."""
+        held = Counter(block for each in sequences for table in each.blocks for block in table if block)
+        return {block for block, count in held.items() if count == self._pool.references(block)}
+
     # --- a sequence's life ------------------------------------------------------------------------
 
     def open(self, sequence: Sequence, now: float) -> int:
         """New tables: the old may still be read by a step in flight. How many positions are there already and
         need not be computed: always fewer than there are tokens."""
-        caller = sequence.request.caller
-        chain = Chain(caller.scope, sequence.tokens)
-        holding = Holding(chain, self._index.root(chain), self._index.turn, [], [])
+        caller, chain = sequence.request.caller, sequence.chain
+        holding = Holding(self._index.root(chain), self._index.turn, [], [])
         tokens = len(sequence.tokens)
         start = 0
         path: list[Node] = []
@@ -117,6 +128,7 @@ class BlockTables:
             if self._found.share(sequence, path, start):
                 break
         holding.path = path[: start // BLOCK_TOKENS]
+        sequence.shared = self._in_common(holding.path, lambda block: self._pool.references(block) > 1)
         self._evictor.use(holding.path, caller.klass, session_of(sequence))
         self._open[sequence] = holding
         if not sequence.admitted:
@@ -172,7 +184,7 @@ class BlockTables:
             self._pool.release(block for block in table if block)
         self._evictor.leave(holding.path)
         sequence.blocks = []
-        sequence.held = 0
+        sequence.held = sequence.shared = 0
 
     # --- a step's and the pool's ------------------------------------------------------------------
 
@@ -220,6 +232,8 @@ class BlockTables:
             live = [block for table in sequence.blocks for block in table if block]
             if len(live) != sequence.held:
                 raise InvariantError(f"request {sequence.request.id} holds {len(live)} blocks, not {sequence.held}")
+            if not 0 <= sequence.shared <= sequence.held:
+                raise InvariantError(f"request {sequence.request.id} shares more than it holds")
             if not self._covers(sequence):
                 raise InvariantError(f"request {sequence.request.id} lacks a block that its next step sees")
             held.append(live)
@@ -230,6 +244,13 @@ class BlockTables:
         self._evictor.audit(Counter(node for path in paths for node in path))
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _in_common(self, path: list[Node], is_held: Callable[[int], bool]) -> int:
+        """Blocks of full tables in `path`, up to the first that is not: who holds a block holds those before it."""
+        if (full := self._layout.full) is None:
+            return 0
+        places = sum(1 for _ in takewhile(is_held, (node.blocks[full] for node in path)))
+        return places * (self._layout.tables - len(self._layout.sliding))
 
     def _begin(self, sequence: Sequence, holding: Holding, path: list[Node]) -> None:
         """It asks for the first time."""
@@ -246,7 +267,7 @@ class BlockTables:
     def _record(self, sequence: Sequence, holding: Holding) -> None:
         """The next block of the sequence is full: the index knows it from now on, or did already."""
         place = len(holding.path)
-        key = holding.chain.key(place)
+        key = sequence.chain.key(place)
         node = self._index.find(key)
         if node is None:
             self._evictor.grows(holding.tip)
@@ -266,6 +287,7 @@ class BlockTables:
             if not block:
                 self._index.adopt(node, number, table[place])
             elif block != table[place]:
+                sequence.shared += self._layout.windows[number] is None and self._pool.references(block) > 0
                 self._pool.share((block,))
                 self._pool.release((table[place],))
                 table[place] = block

@@ -405,3 +405,14 @@ def test_chains_of_different_tokens_differ_and_grow_with_them() -> None:
     tokens += words(3, 3000)
     assert chain.key(150) == Chain(b"", tokens).key(150)
     assert chain.key(150) != Chain(b"a", tokens).key(150)
+
+
+def test_prompt_tokens_are_those_that_were_computed() -> None:
+    world = make_world(blocks=65)
+    prompt = tuple(range(64))
+    world.ask(prompt, 1)
+    world.drain()
+    world.ask((*prompt, 1), 1)
+    world.drain()
+    assert world.scheduler.reuse.hit_tokens == 64
+    assert world.scheduler.stats.prompt_tokens == 64 + 1
