@@ -28,13 +28,13 @@ class Load(Protocol):
 
 class ClosedLoop:
     """`clients`, each asking again `think_s` after its answer came (on average, exponentially distributed;
-    0: at once). All begin at 0."""
+    0: at once). Each begins as if an answer had come at 0: without thinking, all at once."""
 
     def __init__(self, clients: int, draw: Draw, think_s: float = 0.0, seed: int = 0) -> None:
-        self._due = [0.0] * clients
         self._draw = draw
         self._think_s = think_s
         self._random = random.Random(f"think {seed}")  # noqa: S311 (a trace, not a secret)
+        self._due = sorted(self._thinks() for _ in range(clients))
         self._number = 0
 
     def due_s(self, now: float) -> float | None:
@@ -46,8 +46,10 @@ class ClosedLoop:
         return self._draw(self._number - 1)
 
     def ended(self, job: Job, now: float) -> None:
-        thinks = self._random.expovariate(1 / self._think_s) if self._think_s else 0.0
-        heapq.heappush(self._due, now + thinks)
+        heapq.heappush(self._due, now + self._thinks())
+
+    def _thinks(self) -> float:
+        return self._random.expovariate(1 / self._think_s) if self._think_s else 0.0
 
 
 class OpenLoop:

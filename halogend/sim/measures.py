@@ -129,6 +129,11 @@ class Measures:
         return quantile((_to_first(r) for r in self.done if r.job.kind == kind), share)
 
     @property
+    def mean_first_s(self) -> float:
+        """Time to first token, of all kinds as often as they came."""
+        return sum(map(_to_first, self.done)) / len(self.done) if self.done else math.nan
+
+    @property
     def hit_tokens(self) -> int:
         return sum(record.reused for record in self.done)
 

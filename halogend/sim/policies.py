@@ -31,14 +31,7 @@ class Machine:
 
     def first_come(self, max_queue: int) -> SchedLimits:
         """First come, first served: no lanes, no pacing, no watermarks; a fixed budget of tokens a step."""
-        return replace(
-            self.lanes(max_queue, long=None),
-            step_tokens=self.step_tokens,
-            prefill_timeout_s=0.0,
-            max_gap_s=0.0,
-            watermarks=None,
-            min_free_ratio=0.0,
-        )
+        return replace(in_order(self.lanes(max_queue, long=None)), step_tokens=self.step_tokens, max_gap_s=0.0)
 
     def lanes(self, max_queue: int, long: LongLane | None) -> SchedLimits:
         """The defaults of the document, with this long lane."""
@@ -51,3 +44,9 @@ class Machine:
             step_tokens=max(self.step_tokens, self.paced_tokens),
             long=long,
         )
+
+
+def in_order(limits: SchedLimits) -> SchedLimits:
+    """First come, first served on the same machine, with steps as large and as long as under `limits`: what is
+    left of the difference is policy."""
+    return replace(limits, long=None, prefill_timeout_s=0.0, watermarks=None, min_free_ratio=0.0)

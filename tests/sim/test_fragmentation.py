@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from halogend.sched.errors import InvariantError
 from halogend.sched.scheduler import Scheduler
+from halogend.sim.__main__ import main
 from halogend.sim.baselines import FreeListPool
 from halogend.sim.blend import Blend
+from halogend.sim.fragmentation import EXTERNAL_BAR, INTERNAL_BAR, PLAIN
 from halogend.sim.held import unwritten_in_fixed
 from halogend.sim.loads import HoldUse
 from halogend.sim.measures import Measures
@@ -78,3 +82,11 @@ def test_sessions_have_one_turn_at_a_time_and_some_requests_have_none():
     assert {job.kind for job in running} == {"short", "long", "turn"}
     again = {blend.draw(number).caller.session for number in range(100, 160)}
     assert again & set(sessions)
+
+
+def test_runs_keep_both_bars_and_each_plain_way_misses_one(capsys):
+    assert main(["fragmentation", "--requests", "60", "--pool-tokens", "16384", "--seed", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [bar["name"].split(":")[0] for bar in report["bars"][2:]] == list(PLAIN)
+    assert report["rows"]["free list of 16"]["external"] > EXTERNAL_BAR
+    assert report["rows"]["blocks of 128"]["internal"] > INTERNAL_BAR
