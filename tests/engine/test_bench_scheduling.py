@@ -6,8 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from support.tiny_models import tiny_gemma3, tiny_llama
 
@@ -16,6 +18,7 @@ from halogend.engine.bench.closed_loop import Asked, ClosedLoop, Kind, requests
 from halogend.engine.bench.http_stream import AnswerError, stream
 from halogend.engine.bench.quantiles import quantile
 from halogend.engine.bench.steps import fit
+from halogend.wire.messages import EngineStats
 
 SHORT, LONG = Kind("short", 5, 3, 7), Kind("long", 50, 9, 3)
 
@@ -125,37 +128,115 @@ def test_constants_of_a_step_are_found_again() -> None:
     assert fit(steps) == pytest.approx(constants, abs=1e-9)
 
 
-def test_bars_are_judged_by_medians(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(arm: str, *_: object) -> dict[str, float]:
-        short, long, tokens = {"first come": (10.0, 10.0, 100.0), "lanes": (4.9, 15.1, 98.5)}.get(arm, (9.0, 9.0, 90.0))
-        names = ("short p50", "short p99", "long p50", "long p99", "tokens/s", "requests/s", "seconds")
-        return dict(zip(names, (short / 2, short, long / 2, long, tokens, 7.0, 100.0), strict=True))
+async def test_an_answer_without_a_token_waits_for_its_end_and_counts_in_the_lengths() -> None:
+    async def ask(asked: Asked) -> AsyncIterator[tuple[float, int]]:
+        await asyncio.sleep(0)
+        if asked.number % 2:
+            yield 1.0, 1
+            yield 3.5, 1
+        yield 4.0, 0
+
+    loop = ClosedLoop(requests((SHORT,), 0), 2, SHORT, 20)
+    measured = await loop.run(ask)
+    sent = {number: answer.sent_s for number, answer in loop.answers.items()}
+    first = {number: 1.0 if number % 2 else 4.0 for number in loop.measured()}
+    assert measured.waits["short"] == [at_s - sent[number] for number, at_s in first.items()]
+    figures = measured.figures()
+    assert (figures["short answer"], figures["gap"]) == (1.0, 2.5)
+
+
+async def test_an_answer_of_nothing_is_an_error() -> None:
+    async def ask(asked: Asked) -> AsyncIterator[tuple[float, int]]:
+        return
+        yield 0.0, 0
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await ClosedLoop(requests((SHORT,), 0), 2, SHORT, 5).run(ask)
+    assert "answered with nothing" in str(caught.value.exceptions[0])
+
+
+def _columns(short: float, long: float, tokens: float) -> dict[str, float]:
+    known = {"short p99": short, "long p99": long, "tokens/s": tokens, "requests/s": 6.0}
+    return {name: known.get(name, 1.0) for name in mixed._COLUMNS}
+
+
+@pytest.mark.parametrize(("short", "status"), [(4.9, 0), (5.1, 1)])
+def test_bars_are_judged_against_first_come_with_the_same_steps(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], short: float, status: int
+) -> None:
+    thought = []
+
+    def run(arm: str, kinds: object, args: object, run: tuple[int, float]) -> dict[str, float]:
+        thought.append(run[1])
+        arms = {mixed.FIRST_COME: (10.0, 10.0, 100.0), mixed.LANES: (short, 14.9, 98.5)}
+        return _columns(*arms.get(arm, (99.0, 99.0, 9.0)))
 
     monkeypatch.setattr(mixed, "_run_arm", run)
-    assert mixed.main(["model.gguf"]) == 0
+    assert mixed.main(["model.gguf"]) == status
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in printed[2:5]] == ["first", "lanes", "llama.cpp"]
-    assert [line.rpartition(": ")[2] for line in printed[-3:]] == ["met", "missed", "met"]
-    assert mixed.main(["model.gguf", "--arms", "lanes", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["ratios"], list(report["runs"])) == ({}, ["lanes"])
+    assert [line.split()[0] for line in printed[3:7]] == ["first", "small", "lanes", "llama.cpp"]
+    verdicts = [line.rpartition(": ")[2] for line in printed if ": lanes / first come " in line]
+    assert verdicts == ["missed" if status else "met", "met", "met"] * 2
+    assert thought == [0.0] * 4 + [pytest.approx(0.8 * 150 / 6.0)] * 4
+    assert mixed.main(["model.gguf", "--arms", "lanes", "--loads", "saturated", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loads"][mixed.SATURATED]["ratios"] == {}
+
+
+def test_arms_of_ours_differ_in_policy_alone() -> None:
+    """What first come is told beside lanes bounds its steps as theirs are."""
+    args = mixed._parser().parse_args(["model.gguf", "--max-gap-ms", "700"])
+    first_come, small, lanes = (
+        mixed._policies(arm, (SHORT, LONG), args) for arm in (mixed.FIRST_COME, mixed.SMALL_STEPS, mixed.LANES)
+    )
+    assert first_come["max_gap_ms"] == lanes["max_gap_ms"] == 700
+    assert small == first_come | {"max_gap_ms": 0}
+    assert (first_come["long_prompt"], lanes["long_prompt"]) == ("off", {"threshold": 27, "max_concurrent": 1})
+
+
+def test_near_capacity_alone_needs_to_be_told_how_long_clients_think(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        mixed.main(["model.gguf", "--loads", "near"])
+    assert "--think" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("used", "cached", "met"), [(97, 0, True), (40, 60, False)])
+def test_a_pool_is_full_of_what_is_held_and_not_of_what_is_cached(used: int, cached: int, met: bool) -> None:
+    counts = dict.fromkeys(("running", "waiting", "prompt_tokens", "generated_tokens", "steps"), 0)
+    stats = EngineStats(
+        **counts,
+        blocks_total=100,
+        blocks_used=used,
+        blocks_cached=cached,
+        preemptions=1,
+        prefill_step_s=0.0,
+        decode_step_s=0.0,
+    )
+    seen = [full.Seen(stats, open_s) for open_s in (0.0, 15.0, 25.0)]
+    ended = msgspec.structs.replace(stats, blocks_used=3, blocks_pinned=3)
+    load = SimpleNamespace(sent=5, ended=5, given_up=0, open={}, failures={}, tokens=50)
+    report = full._report(load, seen, ended, 0)  # type: ignore[arg-type]  # a load that has ended
+    assert (report["sound"], report["met"], report["snapshots without watermarks"]) == (True, met, 2)
 
 
 @pytest.mark.slow
 def test_a_full_pool_ends_every_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(tiny_llama(tmp_path / "model.gguf", context=1024).path)
     options = ["--seconds", "5", "--clients", "40", "--pool-tokens", "2048", "--threads", "1", "--json"]
-    assert full.main([model, *options]) == 0
+    status = full.main([model, *options])
     report = json.loads(capsys.readouterr().out)
-    assert report["met"]
-    assert (report["status"], report["open"], report["failures"], report["blocks_used_at_end"]) == (0, 0, {}, 0)
+    assert report["met"] == (status == 0)
+    assert report["sound"]
+    assert (report["status"], report["open"], report["failures"]) == (0, 0, {})
     assert report["ended"] + report["given_up"] == report["requests"]
 
 
 @pytest.mark.slow
 def test_gaps_are_measured_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(tiny_gemma3(tmp_path / "model.gguf", seed=1, window=16).path)
-    assert gap.main([model, "--tokens", "400", "--streams", "3", "--threads", "1", "--json"]) == 0
-    arms = json.loads(capsys.readouterr().out)["arms"]
+    options = ["--tokens", "400", "--prompts", "1", "--streams", "3", "--threads", "1", "--json"]
+    status = gap.main([model, *options])
+    report = json.loads(capsys.readouterr().out)
+    assert report["met"] == (status == 0)
+    arms = report["arms"]
     assert set(arms) == {"before", "after"}
     assert all(arm["largest"] >= arm["median"] > 0 and arm["count"] > 0 for arm in arms.values())

@@ -150,14 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"halogend bench gap: {error}\n")
         return 1
     sys.stdout.write((json.dumps(report) if args.json else _table(report)) + "\n")
-    return 0
+    return 0 if report["met"] else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="halogend bench gap", description=__doc__)
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--tokens", type=int, default=30_000, help="of each long prompt (default 30000)")
-    parser.add_argument("--prompts", type=int, default=1, help="long ones, one after the other (default 1)")
+    parser.add_argument("--prompts", type=int, default=3, help="long ones, one after the other (default 3)")
     parser.add_argument("--streams", type=int, default=16, help="that run beside them (default 16)")
     parser.add_argument("--max-gap-ms", type=int, default=250, help="as in the document (default 250)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the engine")

@@ -1,9 +1,11 @@
 """`halogend bench mixed`: short requests beside long ones, first come first served and with lanes.
 
-The same load over HTTP in each arm, one server at a time: our daemon twice, with and without the policies of its
-document, and llama.cpp's server. Prints the time to the first token of either kind, what was delivered, and
-whether lanes keep what is asked of them: short p99 at most half of first come first served, long p99 at most half
-as much again, as many tokens but for a fiftieth.
+The same load over HTTP in each arm, one server at a time: our daemon with lanes; first come, first served with steps
+as large and as long (only the policy differs); first come, first served with small steps; llama.cpp's server. Twice:
+saturated, where each client asks again at once, and near capacity, where clients think in between. Prints
+the time to the first token of either kind, the longest time between tokens, what was delivered, and whether lanes
+keep what is asked of them beside first come, first served: short p99 at most half, long p99 at most half as much
+again, as many tokens but for a fiftieth. Exits with 1 where they do not.
 """
 
 from __future__ import annotations
@@ -25,45 +27,78 @@ from halogend.engine.bench.http_stream import AnswerError, stream
 from halogend.engine.bench.servers import ServerLostError, daemon, llama_cpp
 
 SHORT_TOKENS, LONG_TOKENS = (200, 100), (1800, 512)
-FIRST_COME, LANES, PEER = "first come", "lanes", "llama.cpp"
-ARMS = (FIRST_COME, LANES, PEER)
+FIRST_COME, SMALL_STEPS, LANES, PEER = "first come", "small steps", "lanes", "llama.cpp"
+ARMS = (FIRST_COME, SMALL_STEPS, LANES, PEER)
+SATURATED, NEAR = "saturated", "near capacity"
+LOADS = {"both": (SATURATED, NEAR), "saturated": (SATURATED,), "near": (NEAR,)}
+THINKING = 0.8  # of the clients, at capacity
 BARS = (("short p99", "most", 0.5), ("long p99", "most", 1.5), ("tokens/s", "least", 0.98))
 _MODEL = "bench"
 _NEVER_MS = 3_600_000
+_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+_TIMES = ("short p50", "short p99", "long p50", "long p99", "mean wait", "gap p99", "gap")
+_COLUMNS = (*_TIMES, "short answer", "long answer", "tokens/s", "requests/s", "seconds")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
     kinds = (
         Kind("short", SHORT_TOKENS[0] // args.divide, SHORT_TOKENS[1] // args.divide, 7),
         Kind("long", LONG_TOKENS[0] // args.divide, LONG_TOKENS[1] // args.divide, 3),
     )
-    runs: dict[str, list[dict[str, float]]] = {}
+    if args.think is None and LOADS[args.loads] == (NEAR,):
+        parser.error("--loads near needs --think: how long clients think follows from the saturated load")
     try:
-        for number in range(args.runs):
-            for arm in args.arms.split(","):
-                sys.stderr.write(f"halogend bench mixed: {arm}, run {number + 1} of {args.runs}\n")
-                runs.setdefault(arm, []).append(_run_arm(arm, kinds, args, number))
+        loads = _run(kinds, args)
     except (AnswerError, CheckpointError, ServerLostError, OSError) as error:
         sys.stderr.write(f"halogend bench mixed: {error}\n")
         return 1
     except ExceptionGroup as errors:
         sys.stderr.write(f"halogend bench mixed: {errors.exceptions[0]}\n")
         return 1
-    report = {"load": _load(kinds, args), "runs": runs, "ratios": _ratios(runs), "met": _met(_ratios(runs))}
+    report = {"load": _load(kinds, args), "loads": loads}
     sys.stdout.write((json.dumps(report) if args.json else _table(report)) + "\n")
-    return 0
+    return 0 if all(all(load["met"].values()) for load in loads.values()) else 1
+
+
+def _run(kinds: tuple[Kind, Kind], args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The figures of each load. Clients think, near capacity, so long that of a saturated server's requests a
+    second a fifth of them would make all."""
+    loads: dict[str, dict[str, Any]] = {}
+    for load in LOADS[args.loads]:
+        think_s = 0.0
+        if load == NEAR:
+            saturated = loads.get(SATURATED, {"runs": {}})["runs"]
+            think_s = args.think if args.think is not None else _think_s(saturated, args.clients)
+        runs: dict[str, list[dict[str, float]]] = {}
+        for number in range(args.runs):
+            for arm in args.arms.split(","):
+                sys.stderr.write(f"halogend bench mixed: {load}, {arm}, run {number + 1} of {args.runs}\n")
+                runs.setdefault(arm, []).append(_run_arm(arm, kinds, args, (number, think_s)))
+        ratios = _ratios(runs)
+        loads[load] = {"think_s": think_s, "runs": runs, "ratios": ratios, "met": _met(ratios)}
+    return loads
+
+
+def _think_s(runs: dict[str, list[dict[str, float]]], clients: int) -> float:
+    """Of first come, first served; of any arm where it was not run."""
+    arm = FIRST_COME if FIRST_COME in runs else next(iter(runs))
+    return THINKING * clients / _median(runs[arm], "requests/s")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="halogend bench mixed", description=__doc__)
     parser.add_argument("model", metavar="MODEL.gguf")
     parser.add_argument("--clients", type=int, default=150, help="in a closed loop (default 150)")
+    parser.add_argument("--loads", choices=LOADS, default="both", help="(default both)")
+    thinking = f"{THINKING} x clients / requests a second of first come, saturated"
+    parser.add_argument("--think", type=float, help=f"seconds before the next request, near capacity ({thinking})")
     parser.add_argument("--requests", type=int, default=1000, help="short ones measured in each arm (default 1000)")
     parser.add_argument("--divide", type=int, default=8, help="200/100 and 1800/512 tokens by this (default 8)")
     parser.add_argument("--max-batch", type=int, default=160, help="of every arm (default 160)")
     parser.add_argument("--pool-tokens", type=int, default=0, help="KV memory of every arm (default: of a full batch)")
-    parser.add_argument("--max-gap-ms", type=int, default=1000, help="of the lanes (default 1000)")
+    parser.add_argument("--max-gap-ms", type=int, default=250, help="of all arms but small steps (default 250)")
     parser.add_argument("--long-concurrent", type=int, default=1, help="long prompts at once in the lanes (default 1)")
     parser.add_argument("--arms", default=",".join(ARMS), help=f"of {', '.join(ARMS)}; with commas between")
     parser.add_argument("--runs", type=int, default=1, help="of each arm, in turn; medians are judged (default 1)")
@@ -73,8 +108,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run_arm(arm: str, kinds: tuple[Kind, Kind], args: argparse.Namespace, number: int) -> dict[str, float]:
-    loop = ClosedLoop(requests(kinds, args.seed + number), args.clients, kinds[0], args.requests)
+def _run_arm(arm: str, kinds: tuple[Kind, Kind], args: argparse.Namespace, run: tuple[int, float]) -> dict[str, float]:
+    """`run`: its number, and how many seconds clients think."""
+    number, think_s = run
+    loop = ClosedLoop(requests(kinds, args.seed + number), args.clients, kinds[0], args.requests, think_s)
     with _server(arm, kinds, args) as port:
         return asyncio.run(loop.run(_asking(arm, port))).figures()
 
@@ -102,32 +139,41 @@ def _server(arm: str, kinds: Sequence[Kind], args: argparse.Namespace) -> Iterat
 
 
 def _policies(arm: str, kinds: Sequence[Kind], args: argparse.Namespace) -> dict[str, Any]:
-    if arm == FIRST_COME:
+    """Without a bound of their time steps are small, with one they are as large for first come as for lanes."""
+    if arm == LANES:
+        threshold = sum(kind.prompt_tokens for kind in kinds) // 2
         return {
-            "long_prompt": "off",
-            "max_gap_ms": 0,
-            "prefill_timeout_ms": 0,
-            "watermarks": "off",
-            "kv_block_pool": {"min_free_ratio": 0},
+            "long_prompt": {"threshold": threshold, "max_concurrent": args.long_concurrent},
+            "max_gap_ms": args.max_gap_ms,
         }
-    threshold = sum(kind.prompt_tokens for kind in kinds) // 2
     return {
-        "long_prompt": {"threshold": threshold, "max_concurrent": args.long_concurrent},
-        "max_gap_ms": args.max_gap_ms,
+        "long_prompt": "off",
+        "max_gap_ms": args.max_gap_ms if arm == FIRST_COME else 0,
+        "prefill_timeout_ms": 0,
+        "watermarks": "off",
+        "kv_block_pool": {"min_free_ratio": 0},
     }
 
 
 def _asking(arm: str, port: int) -> Ask:
     async def ours(asked: Asked) -> AsyncIterator[tuple[float, int]]:
-        body = {"model": _MODEL, "prompt": asked.ids, "max_tokens": asked.kind.answer_tokens}
-        async for event in stream(port, "/v1/completions", body | {"temperature": 0, "stream": True}):
-            if any(choice.get("finish_reason") is None for choice in event.body.get("choices", ())):
+        body = {"model": _MODEL, "prompt": asked.ids, "max_tokens": asked.kind.answer_tokens, "temperature": 0}
+        told = 0
+        async for event in stream(port, "/v1/completions", body | _STREAMED):
+            if usage := event.body.get("usage"):
+                yield event.at_s, usage["completion_tokens"] - told
+            elif any(choice.get("finish_reason") is None for choice in event.body.get("choices", ())):
+                told += 1
                 yield event.at_s, 1
 
     async def theirs(asked: Asked) -> AsyncIterator[tuple[float, int]]:
         body = {"prompt": asked.ids, "n_predict": asked.kind.answer_tokens, "temperature": 0, "cache_prompt": False}
+        told = 0
         async for event in stream(port, "/completion", body | {"stream": True}):
-            if not event.body.get("stop"):
+            if event.body.get("stop"):
+                yield event.at_s, event.body.get("tokens_predicted", told) - told
+            else:
+                told += 1
                 yield event.at_s, 1
 
     return theirs if arm == PEER else ours
@@ -158,17 +204,16 @@ def _met(ratios: dict[str, float]) -> dict[str, bool]:
 
 
 def _table(report: dict[str, Any]) -> str:
-    names = ("short p50", "short p99", "long p50", "long p99", "tokens/s", "requests/s", "seconds")
-    lines = [
-        f"{report['load']}; times to first token in seconds",
-        f"{'':12}" + "".join(f"{name:>12}" for name in names),
-    ]
-    for arm, runs in report["runs"].items():
-        lines.append(f"{arm:12}" + "".join(f"{_median(runs, name):12.2f}" for name in names))
-    for name, side, bar in BARS:
-        if name in report["ratios"]:
-            met = "met" if report["met"][name] else "missed"
-            lines.append(f"{name}: lanes / first come {report['ratios'][name]:.3f}, at {side} {bar}: {met}")
+    lines = [f"{report['load']}; times to first token and between tokens in seconds"]
+    for load, held in report["loads"].items():
+        lines.append(f"{load}: clients think for {held['think_s']:.1f} s")
+        lines.append(f"{'':12}" + "".join(f"{name:>13}" for name in _COLUMNS))
+        for arm, runs in held["runs"].items():
+            lines.append(f"{arm:12}" + "".join(f"{_median(runs, name):13.2f}" for name in _COLUMNS))
+        for name, side, bar in BARS:
+            if name in held["ratios"]:
+                met = "met" if held["met"][name] else "missed"
+                lines.append(f"{load}, {name}: lanes / first come {held['ratios'][name]:.3f}, at {side} {bar}: {met}")
     return "\n".join(lines)
 
 
