@@ -34,7 +34,12 @@ def test_chat_streamed_and_not_say_the_same_and_count_the_same(client):
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content
     assert chunks[0].choices[0].delta.role == "assistant"
-    assert chunks[-1].usage == whole.usage
+    streamed = chunks[-1].usage
+    assert (streamed.prompt_tokens, streamed.completion_tokens) == (
+        whole.usage.prompt_tokens,
+        whole.usage.completion_tokens,
+    )
+    assert streamed.prompt_tokens_details.cached_tokens >= 16  # a full block of what the first call computed
     assert whole.usage.prompt_tokens > 10
     if whole.choices[0].finish_reason == "length":
         assert whole.usage.completion_tokens == 24
