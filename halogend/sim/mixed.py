@@ -29,7 +29,7 @@ SATURATED, NEAR = "saturated", "near capacity"
 LOADS = {"both": (SATURATED, NEAR), "saturated": (SATURATED,), "near": (NEAR,)}
 BARS = {SHORT: 0.5, LONG: 1.5}  # p99 time to first token beside first come, first served
 THROUGHPUT_BAR = 0.98
-THINKING = 0.8  # of the clients, at capacity
+THINKING = 0.9  # of the clients, at capacity
 _WARM_UP = 3  # requests of each client that thinks, before one is measured
 
 

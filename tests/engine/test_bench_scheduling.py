@@ -177,7 +177,7 @@ def test_bars_are_judged_against_first_come_with_the_same_steps(
     assert [line.split()[0] for line in printed[3:7]] == ["first", "small", "lanes", "llama.cpp"]
     verdicts = [line.rpartition(": ")[2] for line in printed if ": lanes / first come " in line]
     assert verdicts == ["missed" if status else "met", "met", "met"] * 2
-    assert thought == [0.0] * 4 + [pytest.approx(0.8 * 150 / 6.0)] * 4
+    assert thought == [0.0] * 4 + [pytest.approx(0.9 * 150 / 6.0)] * 4
     assert mixed.main(["model.gguf", "--arms", "lanes", "--loads", "saturated", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loads"][mixed.SATURATED]["ratios"] == {}
 

@@ -53,6 +53,6 @@ def test_in_a_saturated_loop_the_mean_wait_is_that_of_first_come(capsys):
 
 @pytest.mark.slow
 def test_near_capacity_lanes_keep_both_bars_beside_first_come_with_the_same_steps(capsys):
-    report = _report(capsys, "--loads", "near", "--think", "22", "--requests", "2000")
+    report = _report(capsys, "--loads", "near", "--think", "24", "--requests", "2000")
     assert len(report["bars"]) == len(mixed.BARS) + 1
     assert report["met"]
