@@ -17,8 +17,9 @@ class PoolConfig(Section):
     """The bounds of a KV pool, which grows and shrinks in chunks between them."""
 
     autoscale: Literal["auto"] | bool = setting(
-        "Whether the pool gives memory back that nothing uses, and takes it again when something does. `auto` does "
-        "on host memory. Without it, it keeps what it has once grown to.",
+        "Whether a pool at rest gives memory back: after a minute without a request what is free, after ten what is "
+        "cached, but for pins. It is taken again when it is used. While requests come in shorter turns it keeps what "
+        "it has grown to, as it always does without this. `auto` does on host memory.",
         LIVE,
         default="auto",
     )

@@ -73,7 +73,6 @@ class EngineLoop:
     ) -> None:
         self._channels = channels
         self._loaded = loaded
-        self._floor_bytes = spec.pool_floor_bytes
         self._audit_steps = spec.audit_steps
         self._progress = progress
         self._clock = clock
@@ -107,6 +106,7 @@ class EngineLoop:
             return
         now = self._clock()
         self._end(self._scheduler.expire(now))
+        self._heed_pins(now)
         events = self._step(now)
         self._publish(events)
         self._report()
@@ -114,12 +114,22 @@ class EngineLoop:
         if not self._scheduler.has_requests:
             self._be_idle()
 
+    def _heed_pins(self, now: float) -> None:
+        """Those whose time is over go when the next step is planned, and their memory may go back."""
+        ends_s = self._scheduler.pins_end_s
+        if ends_s is not None and ends_s <= now:
+            self._meter.touch()
+            self._rest.again(Chore.FLOOR)
+
     def _be_idle(self) -> None:
         for chore in self._rest.due(self._clock()):
             self._do(chore)
         now = self._clock()
-        timeouts = [left_s for left_s in (self._meter.due_in(now), self._rest.due_in(now)) if left_s is not None]
-        wait((self._channels.control, self._channels.data), min(timeouts, default=None))
+        ends_s = self._scheduler.pins_end_s
+        pins_s = None if ends_s is None else max(0.0, ends_s - now)
+        timeouts = (self._meter.due_in(now), self._rest.due_in(now), pins_s)
+        left_s = min((each for each in timeouts if each is not None), default=None)
+        wait((self._channels.control, self._channels.data), left_s)
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -229,7 +239,7 @@ class EngineLoop:
     def _give_back(self, keep: int) -> None:
         """The pool's memory behind `keep` blocks and its floor; its limit stays what it is."""
         policy, block_bytes = self._live.current.policy, self._loaded.block_bytes
-        least = max(self._floor_bytes, policy.min_pool_bytes) // block_bytes
+        least = policy.min_pool_bytes // block_bytes
         blocks = max(1 + keep, 1 + self._loaded.layout.tables, least)
         limit = pool_blocks(self._live.current, self._loaded)
         before = self._loaded.runner.touched_bytes

@@ -1,9 +1,9 @@
 """What an engine does for its memory while nobody asks anything of it, and when.
 
     0 s       60 s                     600 s
-    | idle    | what is cached moves   | what is cached goes, but for what is pinned: the pool is at
+    | idle    | what is cached moves   | what is cached goes, but for what is pinned: the pool is at its
     |         | down, the rest of the  | its floor again
-    |         | memory goes back       |
+    |         | memory goes back       | floor again, and once more for pins that end later
 
 Knows times only: the loop does what is due.
 """
@@ -47,6 +47,11 @@ class Rest:
         if Chore.AUDIT in due:
             self._audited = now
         return due
+
+    def again(self, chore: Chore) -> None:
+        """There is something to do for it once more, if it was done in this rest."""
+        if self._since is not None and chore not in self._left:
+            self._left.append(chore)
 
     def due_in(self, now: float) -> float | None:
         """Seconds until the next chore; None when all is done."""

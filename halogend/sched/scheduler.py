@@ -189,6 +189,11 @@ class Scheduler:
         return self._tables.reuse
 
     @property
+    def pins_end_s(self) -> float | None:
+        """When the next pin's time is over: the `schedule` that comes then or later lets it go. None without pins."""
+        return self._tables.pins_end_s
+
+    @property
     def running(self) -> Iterable[Sequence]:
         """Who has a place in the batch; to read only."""
         return iter(self._running)

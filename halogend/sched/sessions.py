@@ -7,8 +7,8 @@ would need. Must never know sequences or the order of eviction.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
 from halogend.sched.eviction import Evictor
@@ -84,28 +84,40 @@ class Pins:
             while pins and now - next(iter(pins.values())).since_s >= ttl_s:
                 self._drop_oldest(name)
 
-    def pin(self, name: str, session: Hashable, path: list[Node], now: float) -> None:
+    @property
+    def ends_s(self) -> float | None:
+        """When the next of them is over; None when there is none."""
+        ends = (pin.since_s + self._classes[name].ttl_s for name, pin in self._oldest())
+        return min(ends, default=None)
+
+    def pin(self, name: str, session: Session | None, path: list[Node], now: float) -> None:
         """For a class that has a quota: as much of `path` as fits into it, instead of what was pinned for
-        `session` before."""
-        if name not in self._classes or not path:
+        `session` before, or without one for what ends there. A window's blocks may be gone where the quota ends:
+        what was pinned before stays then."""
+        if name not in self._classes:
             return
-        if session in self._pins.get(name, ()):
-            self._drop(name, session)
         path = self._fitting(path, self._quota(name))
         blocks = path_blocks(self._layout, path, len(path) * BLOCK_TOKENS)
-        if not blocks or not all(blocks) or not self._fit(name, len(blocks)):
+        if not blocks or len(blocks) > self._quota(name):
             return
-        self._pool.share(blocks)
+        whose: Hashable = session or path[-1].key
+        if not all(blocks):
+            self._renew(name, whose, path, now)
+            return
+        self._pool.share(blocks)  # first: some of them may be held by what is dropped now
         self._evictor.use(path, name, path[-1].session)
-        self._pins.setdefault(name, OrderedDict())[session] = Pin(path, blocks, now)
+        if whose in self._pins.get(name, ()):
+            self._drop(name, whose)
+        self._fit(name, blocks)
+        self._pins.setdefault(name, OrderedDict())[whose] = Pin(path, blocks, now)
         self._held.setdefault(name, Counter()).update(blocks)
 
     def yield_oldest(self) -> bool:
         """Gives up the pin that is the oldest of all; False when there is none."""
-        names = [name for name, pins in self._pins.items() if pins]
-        if not names:
+        oldest = min(self._oldest(), key=lambda each: each[1].since_s, default=None)
+        if oldest is None:
             return False
-        self._drop_oldest(min(names, key=lambda name: next(iter(self._pins[name].values())).since_s))
+        self._drop_oldest(oldest[0])
         return True
 
     def move(self, moves: dict[int, int]) -> None:
@@ -116,9 +128,20 @@ class Pins:
             self._held[name] = Counter({moves.get(block, block): count for block, count in held.items()})
         self._refit()
 
+    def _oldest(self) -> Iterator[tuple[str, Pin]]:
+        """Of each class."""
+        return ((name, next(iter(pins.values()))) for name, pins in self._pins.items() if pins)
+
+    def _renew(self, name: str, whose: Hashable, path: list[Node], now: float) -> None:
+        """What is pinned already was gone on from now, if it is a part of `path`."""
+        pins = self._pins.get(name)
+        if pins is not None and whose in pins and _is_on(pins[whose].path[-1], path):
+            pins[whose] = replace(pins[whose], since_s=now)
+            pins.move_to_end(whose)
+
     def _refit(self) -> None:
         for name in list(self._pins):
-            self._fit(name, 0)
+            self._fit(name, ())
 
     def _fitting(self, path: list[Node], quota: int) -> list[Node]:
         """As much of it as a quota of blocks holds, from its beginning."""
@@ -130,14 +153,15 @@ class Pins:
         known = self._classes.get(name)
         return int(known.pin_quota * self._pool.capacity) if known else 0
 
-    def _fit(self, name: str, blocks: int) -> bool:
-        """Gives up the class's oldest pins until so many more blocks are within its quota."""
+    def _fit(self, name: str, blocks: Collection[int]) -> None:
+        """Gives up the class's oldest pins until these blocks are within its quota besides what is left, and there
+        are not more pins than blocks of it."""
         quota = self._quota(name)
-        if blocks > quota:
-            return False
-        while len(self._held.get(name, ())) + blocks > quota:
+        while pins := self._pins.get(name):
+            held = self._held[name]
+            if len(held) + sum(block not in held for block in blocks) <= quota and len(pins) + bool(blocks) <= quota:
+                return
             self._drop_oldest(name)
-        return True
 
     def _drop_oldest(self, name: str) -> None:
         self._drop(name, next(iter(self._pins[name])))

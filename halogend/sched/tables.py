@@ -179,12 +179,17 @@ class BlockTables:
         if holding.path and session is not None:
             reach(self._index, session, holding.path[-1])
         if sequence.ended:  # not one that gives way for want of blocks
-            self._pins.pin(caller.klass, session or sequence.request.id, holding.path, now)
+            self._pins.pin(caller.klass, session, holding.path, now)
         for table in sequence.blocks:
             self._pool.release(block for block in table if block)
         self._evictor.leave(holding.path)
         sequence.blocks = []
         sequence.held = sequence.shared = 0
+
+    @property
+    def pins_end_s(self) -> float | None:
+        """When the next pin is over; None without pins."""
+        return self._pins.ends_s
 
     # --- a step's and the pool's ------------------------------------------------------------------
 
