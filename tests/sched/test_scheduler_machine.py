@@ -131,7 +131,7 @@ def _is_plain(limits: SchedLimits) -> bool:
 
 
 class TestBriefly(SchedulerAgainstNaive.TestCase):
-    settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+    settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.slow
