@@ -57,6 +57,7 @@ class Pins:
         self._classes: dict[str, SessionClass] = {}
         self._pins: dict[str, OrderedDict[Hashable, Pin]] = {}
         self._held: dict[str, Counter[int]] = {}
+        self._resized = False
 
     def __len__(self) -> int:
         return sum(map(len, self._pins.values()))
@@ -79,6 +80,9 @@ class Pins:
 
     def expire(self, now: float) -> None:
         """Nobody has gone on from there for as long as the class allows."""
+        if self._resized:
+            self._resized = False
+            self._refit()
         for name, pins in list(self._pins.items()):
             ttl_s = self._classes[name].ttl_s
             while pins and now - next(iter(pins.values())).since_s >= ttl_s:
@@ -126,7 +130,7 @@ class Pins:
             pin.blocks[:] = [moves.get(block, block) for block in pin.blocks]
         for name, held in self._held.items():
             self._held[name] = Counter({moves.get(block, block): count for block, count in held.items()})
-        self._refit()
+        self._resized = True  # perhaps for a moment: quotas are of the pool that the next step has
 
     def _oldest(self) -> Iterator[tuple[str, Pin]]:
         """Of each class."""

@@ -12,11 +12,12 @@ from support.counting_runner import NOT_A_NUMBER, POISON, VOCAB, CountingRunner,
 from support.engine_client import PATIENCE_S, EngineClient, make_engine_limits, make_generate
 from support.engine_driver import engine_spec
 
+import halogend.engine.loop as loop_module
 from halogend.engine.execute import EngineBrokenError
 from halogend.engine.loop import Channels, EngineLoop, PeerLostError
 from halogend.engine.progress import Progress
 from halogend.sched.errors import InvariantError
-from halogend.wire.channel import WorkerChannel
+from halogend.wire.channel import WorkerChannel, wait
 from halogend.wire.messages import (
     Abort,
     Commit,
@@ -533,6 +534,30 @@ def test_a_pool_at_rest_keeps_its_least(start_engine: StartEngine) -> None:
     until_idle(engine, 700.0)
     assert engine.runner.pool_sizes[:3] == [64, 10, 64]
     assert min(engine.runner.pool_sizes) == 10
+
+
+def test_pins_that_end_while_nobody_asks_are_told_and_their_memory_goes_back(
+    start_engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts: list[float | None] = []
+    monkeypatch.setattr(loop_module, "wait", lambda ends, left_s: (timeouts.append(left_s), wait(ends, left_s))[1])
+    gold = SessionClass(name="gold", priority=1, pin_quota=0.5, ttl_s=900.0)
+    engine = start_engine(policy=EnginePolicy(eviction="priority_lru", classes=(gold,)))
+    engine.runner.pool_sizes.append(64)  # as if everything had been touched
+    request = make_generate(1, tuple(number % 50 for number in range(120)), 3)
+    engine.client.data.send(type(request)(**{**_fields(request), "caller": Caller(klass="gold")}))
+    engine.client.until_ended(1)
+    for now in (0.0, 700.0, 702.0, 702.0):
+        until_idle(engine, now)
+    assert engine.runner.pool_sizes[-2:] == [8, 64]
+    assert timeouts[-1] == 198.0
+    engine.runner.pool_sizes.append(64)
+    for now in (900.0, 902.0, 904.0, 904.0):
+        until_idle(engine, now)
+    assert engine.runner.pool_sizes[-2:] == [2, 64]
+    assert timeouts[-1] is None
+    last = [message for message in engine.client.told if isinstance(message, EngineStats)][-1]
+    assert (last.blocks_used, last.blocks_pinned) == (0, 0)
 
 
 def test_the_largest_gap_of_a_request_is_told_once(start_engine: StartEngine) -> None:
