@@ -71,7 +71,8 @@ def start_engine() -> Iterator[StartEngine]:
         runner = CountingRunner(reserve_blocks)
         blocks = wanted.pool_bytes // runner.block_bytes
         loaded = make_loaded(runner, block_count=blocks, reserve_blocks=reserve_blocks)
-        spec = engine_spec(Path("unused"), limits=wanted, max_model_len=context_tokens)
+        floor = wanted.policy.min_pool_bytes
+        spec = engine_spec(Path("unused"), limits=wanted, max_model_len=context_tokens, pool_floor_bytes=floor)
         our_control, their_control = channel_pair()
         our_data, their_data = channel_pair()
         engine = Engine(EngineClient(our_control, our_data), runner, Progress())
@@ -315,7 +316,7 @@ def test_messages_on_the_wrong_channel_are_our_bug(start_engine: StartEngine) ->
 # --- live changes -----------------------------------------------------------------------------------
 
 
-def ask(engine: Engine, update: int, **limits: float) -> Prepared:
+def ask(engine: Engine, update: int, **limits: float | EnginePolicy) -> Prepared:
     engine.client.control.send(PrepareEngine(update=update, limits=make_engine_limits(**limits)))
     answer = engine.client.until_told(Prepared)
     assert isinstance(answer, Prepared)
@@ -323,7 +324,7 @@ def ask(engine: Engine, update: int, **limits: float) -> Prepared:
     return answer
 
 
-def commit(engine: Engine, update: int, **limits: float) -> None:
+def commit(engine: Engine, update: int, **limits: float | EnginePolicy) -> None:
     """Prepared, committed, and known to be in effect: control is read in order."""
     assert ask(engine, update, **limits).failure is None
     engine.client.control.send(Commit(update=update))
@@ -534,6 +535,16 @@ def test_a_pool_at_rest_keeps_its_least(start_engine: StartEngine) -> None:
     until_idle(engine, 700.0)
     assert engine.runner.pool_sizes[:3] == [64, 10, 64]
     assert min(engine.runner.pool_sizes) == 10
+
+
+def test_a_least_that_is_lowered_live_is_heeded(start_engine: StartEngine) -> None:
+    engine = start_engine(policy=EnginePolicy(min_pool_bytes=10 * 64))
+    commit(engine, 1, policy=EnginePolicy(min_pool_bytes=5 * 64))
+    engine.client.control.send(Discard(update=1001))
+    engine.runner.pool_sizes.append(64)
+    until_idle(engine, 0.0)
+    until_idle(engine, 700.0)
+    assert min(engine.runner.pool_sizes) == 5
 
 
 def test_pins_that_end_while_nobody_asks_are_told_and_their_memory_goes_back(
