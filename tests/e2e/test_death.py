@@ -83,7 +83,7 @@ async def test_an_engine_killed_under_eight_streams(two):
     assert status["models"]["y"]["serving"]["generation"] == 1
 
 
-@pytest.mark.parametrize("role", ["text", "engine"])
+@pytest.mark.parametrize("role", [pytest.param("text", marks=pytest.mark.slow), "engine"])
 def test_s10_either_process_of_a_generation_may_die(two, role):
     pids = two.pids("x")
     os.kill(pids[role], signal.SIGKILL)

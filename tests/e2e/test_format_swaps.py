@@ -36,6 +36,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, obje
     }
 
 
+@pytest.mark.slow
 def test_each_is_swapped_in_and_answers(tmp_path: Path, models: dict[str, dict[str, object]]) -> None:
     port = free_port()
     common = {"name": "m", "max_model_len": 200, "max_batch": 4}

@@ -226,6 +226,7 @@ def secure(folder, text, port, context):
         yield daemon
 
 
+@pytest.mark.slow
 def test_tls_and_a_renewed_certificate_under_load(tmp_path, model, keys):
     port = free_port()
     pair, renewed, stranger = (make_pair(tmp_path, name) for name in ("server", "renewed", "stranger"))
@@ -277,6 +278,7 @@ def test_tls_comes_and_goes_on_one_port(tmp_path, model):
 # --- the admin listener on TCP ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_commands_reach_an_admin_listener_on_tcp(tmp_path, model, keys, monkeypatch):
     port, admin_port = free_port(), free_port()
     pair = make_pair(tmp_path, "admin")

@@ -85,6 +85,7 @@ def test_a_plan_holds_what_the_receipt_then_says_was_held_and_changes_nothing(pa
         assert daemon.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_plan_as_people_read_it_and_one_that_would_be_rejected(pair):
     port = free_port()
     with live(pair, text_of(pair, port, "a"), port) as daemon:

@@ -15,10 +15,10 @@ ALL_SLIDING = KvLayout((24,))
 @pytest.mark.parametrize(
     ("layout", "depth", "blocks", "worlds"),
     [
-        (FULL, 0, 256, 4),
+        pytest.param(FULL, 0, 256, 4, marks=pytest.mark.slow),
         (FULL, 1, 256, 5),
         (FULL, 1, 40, 1),
-        (GEMMA, 0, 256, 4),
+        pytest.param(GEMMA, 0, 256, 4, marks=pytest.mark.slow),
         (GEMMA, 1, 256, 5),
         (ALL_SLIDING, 1, 60, 1),
     ],
