@@ -33,9 +33,11 @@ from halogend.checkpoint.safetensors import read_shards
 from halogend.checkpoint.stored import Weight
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.checkpoint.text_part import text_config, text_tensors
+from halogend.checkpoint.v2.reader import V2File, open_v2
 
 CONFIG = "config.json"
 _UNROUNDED = frozenset({"F64", "F32", "F16", "BF16"})
+_V2_NUMBERS = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}  # as the other formats call them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class Checkpoint:
     `inventory`. `adjacent_pairs`: rows of Q and K lie with the two values of a rotary pair side by
     side. `norm_offset` is to be added to norm weights. `quantisation` says how the matrices are stored.
     `digest` is over all headers: two checkpoints with one digest have the same metadata and tensor
-    table. `gguf` is the header of a GGUF file.
+    table. `gguf` is the header of a GGUF file, `v2` that of a v2 checkpoint with its index.
     """
 
     path: Path
@@ -57,17 +59,21 @@ class Checkpoint:
     quantisation: str
     digest: str
     gguf: GgufHeader | None = None
+    v2: V2File | None = None
 
     @property
     def is_quantised(self) -> bool:
-        """Whether matrices were rounded to fewer than 16 bits before."""
-        return self.quantisation not in _UNROUNDED
+        """Whether matrices were rounded to fewer than 16 bits before, if only in what was converted."""
+        before = self.quantisation if self.v2 is None else self.v2.metadata.source.quantisation
+        return not {self.quantisation, before} <= _UNROUNDED
 
 
 def open_checkpoint(path: str | Path, load_format: str = "auto") -> Checkpoint:
     """Reads every header and checks that the model is whole. Raises CheckpointError naming the file and
     the key or tensor."""
     found = resolve_format(path, load_format)
+    if found == "v2":
+        return _open_v2(Path(path))
     return _open_gguf(Path(path)) if found == "gguf" else _open_directory(Path(path))
 
 
@@ -122,6 +128,23 @@ def _open_directory(path: Path) -> Checkpoint:
         norm_offset=family.norm_offset,
         quantisation=describe(stored.values()),
         digest=hashlib.sha256(raw + shards.digest.encode()).hexdigest(),
+    )
+
+
+def _open_v2(path: Path) -> Checkpoint:
+    file = open_v2(path)
+    quantisation = file.metadata.quantisation
+    return Checkpoint(
+        path=path,
+        format="v2",
+        files=file.all_files,
+        geometry=file.metadata.model,
+        weights=file.weights,
+        adjacent_pairs=True,
+        norm_offset=0.0,
+        quantisation=_V2_NUMBERS.get(quantisation, quantisation),
+        digest=file.digest,
+        v2=file,
     )
 
 

@@ -19,6 +19,10 @@ FILE_UNREADABLE = "HCK-1010"  # missing, no permission, a directory where a file
 INDEX_INVALID = "HCK-1011"  # the tensor table: overlaps, duplicates, misplaced entries
 VERSION_UNSUPPORTED = "HCK-1012"  # version or byte order of the format
 SPLIT_INVALID = "HCK-1013"  # parts of a split model that do not belong together, or not the first named
+SHARD_INVALID = "HCK-1014"  # a tensor-parallel size that the weights do not divide by
+DIGEST_MISMATCH = "HCK-1015"  # bytes are not those that were written
+NO_SPACE = "HCK-1016"  # what is to be written does not fit
+UNWRITABLE = "HCK-1017"  # the file system refuses a write
 
 ALL_CODES = (
     FORMAT_UNKNOWN,
@@ -34,6 +38,10 @@ ALL_CODES = (
     INDEX_INVALID,
     VERSION_UNSUPPORTED,
     SPLIT_INVALID,
+    SHARD_INVALID,
+    DIGEST_MISMATCH,
+    NO_SPACE,
+    UNWRITABLE,
 )
 
 

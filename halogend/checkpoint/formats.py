@@ -17,7 +17,6 @@ from halogend.checkpoint.files import (
     unreadable,
 )
 
-AVAILABLE = ("gguf", "safetensors")
 _V2_MAGIC = b"HALOGEN2"
 _CONFIG = "config.json"
 _HEAD_BYTES = 32
@@ -50,8 +49,8 @@ def detect_format(path: str | Path) -> str:
     if is_lfs_pointer(head):
         raise lfs_pointer(path)
     begins = f"it begins with {head[:8]!r}" if head else "it is empty"
-    what = f"is no checkpoint of a known format: {begins}; a GGUF file or a Hugging Face directory is wanted"
-    raise CheckpointError(FORMAT_UNKNOWN, f"{path}: {what}")
+    wanted = "a GGUF file, a v2 checkpoint or a Hugging Face directory is wanted"
+    raise CheckpointError(FORMAT_UNKNOWN, f"{path}: is no checkpoint of a known format: {begins}; {wanted}")
 
 
 def _directory_format(path: Path) -> str:
@@ -69,16 +68,10 @@ def _directory_format(path: Path) -> str:
 
 def resolve_format(path: str | Path, load_format: str) -> str:
     """The format to load `path` with: what its magic bytes say, which must be what `load_format`
-    says unless that is `auto`. Raises CheckpointError on a contradiction and for a format that
-    this version does not load."""
+    says unless that is `auto`. Raises CheckpointError on a contradiction."""
     found = detect_format(path)
     if load_format not in ("auto", found):
         raise CheckpointError(
             FORMAT_CONTRADICTION, f"{path}: is a {found} checkpoint, but load_format says {load_format}"
-        )
-    if found not in AVAILABLE:
-        raise CheckpointError(
-            FORMAT_UNKNOWN,
-            f"{path}: {found} checkpoints are not available yet; use a GGUF file or a Hugging Face directory",
         )
     return found

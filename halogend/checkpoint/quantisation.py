@@ -27,7 +27,7 @@ from halogend.checkpoint.quantisation_config import (
     GptqScheme,
     read_scheme,
 )
-from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain, Scaled
+from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain, RowFp8, RowInt8, Scaled, TiledInt4
 from halogend.checkpoint.tensor_table import TensorInfo
 
 _FLOATS = (PlainType.F64, PlainType.F32, PlainType.F16, PlainType.BF16)
@@ -86,6 +86,8 @@ def _encoding_of(matrix: Encoded) -> str:
             return f"fp8 {matrix.weight.type.name[3:].lower()} {block}"
         case Gptq() | Awq():
             return f"{type(matrix).__name__.lower()} int4"
+        case RowInt8() | RowFp8() | TiledInt4():
+            return {RowInt8: "int8", RowFp8: "fp8", TiledInt4: "int4"}[type(matrix)]
 
 
 def _groups_of(matrices: Iterable[Gptq | Awq]) -> str:

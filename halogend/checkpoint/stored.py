@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 from halogend.checkpoint.tensor_table import TensorInfo
+from halogend.checkpoint.v2.layout import Plane
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,45 @@ class Awq:
         return parts if self.qzeros is None else (*parts, self.qzeros)
 
 
-Encoded = Plain | Scaled | Fp8 | Gptq | Awq
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A matrix [rows, columns] in a layout of v2: all its planes in one tensor, which has the matrix's shape
+    and the type of its codes."""
+
+    tensor: TensorInfo
+    planes: tuple[Plane, ...]
+
+    @property
+    def rows(self) -> int:
+        return self.tensor.shape[0]
+
+    @property
+    def columns(self) -> int:
+        return self.tensor.shape[1]
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        return (self.tensor,)
+
+
+@dataclass(frozen=True, slots=True)
+class RowInt8(_Laid):
+    """Layout r8.v1: int8 codes times a scale for each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFp8(_Laid):
+    """Layout f8.v1: float8 e4m3 codes times a scale for each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class TiledInt4(_Laid):
+    """Layout g32-a4.v1: tiles of `block` rows; a scale and a minimum for each 32 columns of a row."""
+
+    block: int
+
+
+Encoded = Plain | Scaled | Fp8 | Gptq | Awq | RowInt8 | RowFp8 | TiledInt4
 
 
 @dataclass(frozen=True, slots=True)

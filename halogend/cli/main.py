@@ -25,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
         drain,
         explain,
         hold,
+        inspect,
         plan,
         receipts,
         reload,
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
         schema,
         status,
         ui,
+        verify,
     )
     from halogend.cli.parser import CommandParser
 
@@ -52,6 +54,8 @@ def parser() -> argparse.ArgumentParser:
         status,
         receipts,
         ui,
+        inspect,
+        verify,
         explain,
         schema,
         bench,

@@ -105,6 +105,8 @@ def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tup
     kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     try:
         checkpoint = open_checkpoint(model.model, model.load_format)
+        if checkpoint.v2 is not None:
+            return ModelFacts(format=checkpoint.format), None
         load = plan_load(checkpoint, precision, compute, _load_threads(model, machine.cores_of(devices[0])))
         has_template = _has_template(checkpoint) or template is not None
         own = _own_sampling(model, checkpoint)

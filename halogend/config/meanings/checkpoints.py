@@ -54,5 +54,19 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
          "belongs to another model."),
         ("Name the first part, `...-00001-of-0000N.gguf`, and keep all parts of one model in one folder under the "
          "names they were made with.")),
+    "HCK-1014": ("the weights do not divide by the tensor-parallel size",
+        ("Heads, the heads of keys and values, and the width of the feed-forward must each divide into as many equal "
+         "parts as there are ranks, in units that the file's layout does not part."),
+        "Set `tensor_parallel_size` to one of the sizes the message names, or convert with another block size."),
+    "HCK-1015": ("the file is damaged",
+        ("Bytes of a v2 checkpoint are not those that were written: their sha256 is another than the file's own "
+         "record. A copy went wrong, or the disk did."),
+        "Copy the file again, or convert the model again; `halogend verify` says which bytes are damaged."),
+    "HCK-1016": ("there is too little room on the disk",
+        "A conversion needs more bytes than the file system of its destination has free, or a quota allows.",
+        "Make room, or name a destination on another disk. Nothing half-written is left behind."),
+    "HCK-1017": ("the file cannot be written",
+        "The folder of the destination is not there, does not allow it, or the disk gave an error.",
+        "Mend the path or the permissions."),
 }
 # fmt: on
