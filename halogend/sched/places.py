@@ -41,7 +41,7 @@ class Places:
         self._count_passed(sequence)
         self.running.enter(sequence)
         self.shares.serve(sequence.priority, self._earliest_tag(sequence))
-        sequence.computed = self.tables.open(sequence, self.now)
+        sequence.computed = self.tables.open(sequence)
         sequence.to_compute = len(sequence.tokens) - sequence.computed
         sequence.long = self._lanes.is_long(sequence)
         if not sequence.admitted:

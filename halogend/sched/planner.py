@@ -215,7 +215,7 @@ class Planner:
                 return 0
             self._give_way(draft, victim)
         count = min(count, room)
-        self._tables.extend(sequence, sequence.computed + planned + count, self._places.now)
+        self._tables.extend(sequence, sequence.computed + planned + count)
         return count
 
     def _give_way(self, draft: Draft, victim: Sequence) -> None:

@@ -248,7 +248,7 @@ class Scheduler:
         if failed:
             self._tables.distrust(sequence)
         else:
-            self._tables.written(sequence, item.start + item.count, self._places.now)
+            self._tables.written(sequence, item.start + item.count)
 
     def _learn(self, rows: tuple[tuple[Sequence, StepItem], ...], seconds: float) -> None:
         """What the step took teaches how large the next may be, and which prompts are slow."""

@@ -84,11 +84,11 @@ class Spans:
         tables = self._places.tables
         tables.tick(now)
         for sequence in short:
-            tables.extend(sequence, starts[sequence.request.id] + place + 1, now)
+            tables.extend(sequence, starts[sequence.request.id] + place + 1)
         if len(self._places.queue):
             self._admission.look()
         for sequence in full:
-            tables.written(sequence, starts[sequence.request.id] + place + 1, now)
+            tables.written(sequence, starts[sequence.request.id] + place + 1)
 
     def _learn(self, steps: Iterable[SpanStep], rows: int, context: int) -> None:
         for number, step in enumerate(steps):

@@ -114,7 +114,7 @@ class BlockTables:
 
     # --- a sequence's life ------------------------------------------------------------------------
 
-    def open(self, sequence: Sequence, now: float) -> int:
+    def open(self, sequence: Sequence) -> int:
         """New tables: the old may still be read by a step in flight. How many positions are there already and
         need not be computed: always fewer than there are tokens."""
         caller, chain = sequence.request.caller, sequence.chain
@@ -137,7 +137,7 @@ class BlockTables:
             self._hit_tokens += start
         return start
 
-    def extend(self, sequence: Sequence, end: int, now: float) -> None:
+    def extend(self, sequence: Sequence, end: int) -> None:
         """Blocks for every position before `end`. Raises InvariantError when there is no room."""
         missing = blocks_for(end) - len(sequence.blocks[0])
         if missing <= 0:
@@ -150,7 +150,7 @@ class BlockTables:
             table.extend(self._pool.take(missing, after, ahead))
         sequence.held += missing * self._layout.tables
 
-    def written(self, sequence: Sequence, end: int, now: float) -> None:
+    def written(self, sequence: Sequence, end: int) -> None:
         """The step that ended before position `end` was applied, and went well."""
         holding = self._open[sequence]
         while len(holding.path) < end // BLOCK_TOKENS:

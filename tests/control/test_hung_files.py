@@ -133,10 +133,11 @@ async def test_so_many_edits_whose_files_do_not_answer_are_looked_at_side_by_sid
 
 
 async def test_files_that_never_answer_are_a_problem_and_the_next_edit_is_taken(serving, mount, monkeypatch):
-    monkeypatch.setattr(planning, "LOOK_LIMIT_S", 0.05)
     world = await serving()
     far = world.model("far")
-    refused = await world.apply(world.model("a"), far)
+    with monkeypatch.context() as short:  # whose files answer has the limit that it has elsewhere
+        short.setattr(planning, "LOOK_LIMIT_S", 0.05)
+        refused = await world.apply(world.model("a"), far)
     assert refused.outcome == "rejected"
     (problem,) = refused.problems
     assert (problem.code, problem.file) == (Code.CHECKPOINT_UNREADABLE, "config.yaml")

@@ -27,12 +27,12 @@ def test_cold_prompts(windows: tuple[int | None, ...], tokens: int, capsys: pyte
     for number, prompt in enumerate(prompts):
         sequence = Sequence(Request(number, prompt, 10), number, 0.0, list(prompt))
         began = time.process_time()
-        assert tables.open(sequence, 0.0) == 0
+        assert tables.open(sequence) == 0
         for end in range(CHUNK, tokens + 1, CHUNK):
-            tables.extend(sequence, end, 0.0)
+            tables.extend(sequence, end)
             sequence.computed = end
             before = time.process_time()
-            tables.written(sequence, end, 0.0)
+            tables.written(sequence, end)
             index += time.process_time() - before
         whole += time.process_time() - began
         sequence.ended = True

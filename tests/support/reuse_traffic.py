@@ -31,9 +31,9 @@ class ReuseWorld(World):
         self._open = self.scheduler._tables.open
         self.scheduler._tables.open = self._checked_open  # type: ignore[method-assign]  # the seam to watch
 
-    def _checked_open(self, sequence: Sequence, now: float) -> int:
+    def _checked_open(self, sequence: Sequence) -> int:
         expected = self.search(sequence)
-        found = self._open(sequence, now)
+        found = self._open(sequence)
         known = len(sequence.tokens)
         crowded = self.pool.free_count + self.pool.cached_count < 2 * self.layout.tables  # the last one is free again
         without_copy = found == self.search(sequence, (known - 1) // BLOCK_TOKENS)
