@@ -9,7 +9,7 @@ Must never know a model's architecture, a checkpoint, a scheduler or a request: 
 numbers.
 """
 
-from halogen_kernels.formats import GROUP_COLUMNS, WEIGHT_FORMATS, WeightFormat, packed_bytes
+from halogen_kernels.formats import GROUP_COLUMNS, INT4_TILES, INT8_ROWS, WEIGHT_FORMATS, WeightFormat, packed_bytes
 from halogen_kernels.seam import Kernels
 from halogen_kernels.selection import BACKENDS, select
 from halogen_kernels.values import (
@@ -19,12 +19,15 @@ from halogen_kernels.values import (
     LinearWeight,
     NormWeight,
     Span,
+    StoredPart,
     Workspace,
 )
 
 __all__ = [
     "BACKENDS",
     "GROUP_COLUMNS",
+    "INT4_TILES",
+    "INT8_ROWS",
     "WEIGHT_FORMATS",
     "Activation",
     "AttentionShape",
@@ -33,6 +36,7 @@ __all__ = [
     "LinearWeight",
     "NormWeight",
     "Span",
+    "StoredPart",
     "WeightFormat",
     "Workspace",
     "packed_bytes",

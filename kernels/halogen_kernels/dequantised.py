@@ -8,17 +8,28 @@ whole vectors, a multiple of 32, as models' widths do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from halogen_kernels.quantise import Int4Part, Int8Part, pack_int4, pack_int8, rows_at_once, widen_int4
+from halogen_kernels.adopt import adopt_int4, adopt_int8
+from halogen_kernels.formats import INT4_TILES, INT8_ROWS
+from halogen_kernels.quantise import (
+    Int4Part,
+    Int4Tiles,
+    Int8Part,
+    pack_int4,
+    pack_int8,
+    rows_at_once,
+    widen_int4,
+    widen_tiles,
+)
 from halogen_kernels.reference import activate, wide_of
 from halogen_kernels.seam import GatedLinear, Kernels, Linear, Mixture, nothing_built
-from halogen_kernels.values import Activation, LinearWeight, Workspace
+from halogen_kernels.values import Activation, LinearWeight, StoredPart, Workspace
 
 # A float32 product of one to three rows is summed in another order than one of four and more.
 _LEAST_ROWS = 4
@@ -33,6 +44,10 @@ class Dequantised:
         self._weights = weights
         self._scratch = Workspace()
 
+    @property
+    def takes(self) -> frozenset[str]:
+        return frozenset([INT8_ROWS if self._weights == "int8" else INT4_TILES])
+
     def pack_linear(self, slices: Iterable[Tensor]) -> LinearWeight:
         rows, columns = 0, 0
         parts: list[Int8Part | Int4Part] = []
@@ -40,6 +55,16 @@ class Dequantised:
             rows, columns = rows + len(slice_), slice_.shape[1]
             parts.extend([pack_int8(slice_)] if self._weights == "int8" else pack_int4(slice_))
         return LinearWeight(tuple(parts), rows, columns, self._dtype, sum(part.nbytes for part in parts))
+
+    def adopt_linear(self, parts: Sequence[StoredPart]) -> LinearWeight:
+        columns = {part.columns for part in parts}
+        if len(columns) != 1:
+            raise ValueError(f"matrices of {sorted(columns)} columns do not go below each other")
+        held: list[Int8Part | Int4Tiles] = []
+        for part in parts:
+            held.extend(adopt_int8(part) if self._weights == "int8" else adopt_int4(part))
+        rows = sum(part.rows for part in parts)
+        return LinearWeight(tuple(held), rows, columns.pop(), self._dtype, sum(part.nbytes for part in held))
 
     def linear(self, x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tensor:
         product = self._product(x, weight)
@@ -62,29 +87,37 @@ class Dequantised:
         repeats = -(-_LEAST_ROWS // rows) if rows < _LEAST_ROWS else 1
         x = x.to(wide).repeat(repeats, 1) if repeats > 1 else x.to(wide)
         done = 0
-        for matrix, scales in self._pieces(weight, wide):
-            product = (x @ matrix)[:rows]
-            into = out[:, done : done + matrix.shape[1]]
-            torch.mul(product, scales, out=into) if scales is not None else into.copy_(product)
-            done += matrix.shape[1]
+        for product, scales in self._products(x, weight):
+            into = out[:, done : done + product.shape[1]]
+            torch.mul(product[:rows], scales, out=into) if scales is not None else into.copy_(product[:rows])
+            done += product.shape[1]
 
-    def _pieces(self, weight: LinearWeight, wide: torch.dtype) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """The matrix as [columns, some rows] at a time, and what the product's columns are still to be
-        multiplied with. A piece is valid until the next."""
-        if self._weights == "int4":
-            for part in weight.parts:
-                matrix = self._scratch.take("matrix", (weight.columns, part.rows), wide)
-                nibbles = self._scratch.take("nibbles", (part.codes.numel(),), torch.uint8)
-                yield widen_int4(part, matrix, nibbles), None
-        else:
-            for part in weight.parts:
-                yield from self._int8_pieces(part, wide)
+    def _products(self, x: Tensor, weight: LinearWeight) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """`x` with some rows of the matrix at a time, [n, rows], and what is still to be multiplied with."""
+        for part in weight.parts:
+            match part:
+                case Int8Part():
+                    yield from self._int8_products(x, part)
+                case Int4Tiles():
+                    yield self._tiles_product(x, part), None
+                case Int4Part():
+                    matrix = self._scratch.take("matrix", (weight.columns, part.rows), x.dtype)
+                    yield x @ widen_int4(part, matrix, self._nibbles(part)), None
 
-    def _int8_pieces(self, part: Int8Part, wide: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+    def _int8_products(self, x: Tensor, part: Int8Part) -> Iterator[tuple[Tensor, Tensor]]:
         step = rows_at_once(part.codes.shape[1])
         for codes, scales in zip(torch.split(part.codes, step), torch.split(part.scales, step), strict=True):
-            matrix = self._scratch.take("matrix", tuple(codes.shape), wide).copy_(codes)
-            yield matrix.t(), scales
+            matrix = self._scratch.take("matrix", tuple(codes.shape), x.dtype).copy_(codes)
+            yield x @ matrix.t(), scales
+
+    def _tiles_product(self, x: Tensor, part: Int4Tiles) -> Tensor:
+        shape = part.tiles, x.shape[1], part.block
+        matrices = widen_tiles(part, self._scratch.take("matrix", shape, x.dtype), self._nibbles(part))
+        products = torch.bmm(x.expand(part.tiles, *x.shape), matrices)
+        return products.transpose(0, 1).flatten(1)[:, : part.rows]
+
+    def _nibbles(self, part: Int4Part | Int4Tiles) -> Tensor:
+        return self._scratch.take("nibbles", (part.codes.numel(),), torch.uint8)
 
 
 def with_products(
@@ -97,6 +130,8 @@ def with_products(
     return replace(
         kernels,
         pack_linear=products.pack_linear,
+        takes=products.takes,
+        adopt_linear=products.adopt_linear,
         linear=products.linear,
         logits=products.logits,
         gated_linear=products.gated_linear,

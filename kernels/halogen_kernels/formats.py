@@ -7,6 +7,13 @@
 
 Scale and minimum are float16, not bfloat16: eleven significant bits instead of eight, sources with 4-bit
 codes have theirs in float16 too and so come back as they were, and weights do not need bfloat16's range.
+
+Layouts say how the planes of such a matrix [rows, columns] lie in a file, so that they can be used there:
+
+    r8.v1       int8   codes int8 [rows, columns], scales float32 [rows]
+    g32-a4.v1   int4   codes uint8 [tiles, groups, 16, block], scales, minima float16 [tiles, groups, block];
+                       byte [t, g, j, r] holds column 32 g + j of row t * block + r in its low half, column
+                       32 g + 16 + j in its high; rows past the last fill the last tile, and count for nothing
 """
 
 from __future__ import annotations
@@ -17,6 +24,8 @@ import torch
 
 WeightFormat = Literal["plain", "int8", "int4"]
 WEIGHT_FORMATS: tuple[WeightFormat, ...] = ("plain", "int8", "int4")
+INT8_ROWS = "r8.v1"
+INT4_TILES = "g32-a4.v1"
 
 GROUP_COLUMNS = 32
 _INT8_ROW_BYTES = 4

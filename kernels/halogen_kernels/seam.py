@@ -14,7 +14,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from halogen_kernels.values import Activation, AttentionShape, ExpertWeights, LinearWeight, NormWeight, Span, Workspace
+from halogen_kernels.values import (
+    Activation,
+    AttentionShape,
+    ExpertWeights,
+    LinearWeight,
+    NormWeight,
+    Span,
+    StoredPart,
+    Workspace,
+)
 
 
 class PackLinear(Protocol):
@@ -25,6 +34,15 @@ class PackLinear(Protocol):
         A plain weight computes in the slices' dtype. For other formats slices are float32 or the compute
         dtype, float32 being the more exact. Raises ValueError for columns that the format cannot
         hold, naming their number, and for values it cannot hold (not finite; beyond float16 in int4)."""
+        ...
+
+
+class AdoptLinear(Protocol):
+    def __call__(self, parts: Sequence[StoredPart]) -> LinearWeight:
+        """The matrices of `parts`, one below the other, used where they lie. Nothing is copied: the planes are
+        kept, and what is in them must stay as it is. `nbytes` is what they take. Raises ValueError for a layout
+        that is not among those that these kernels take, planes that are not as it says, and columns that
+        differ."""
         ...
 
 
@@ -123,10 +141,16 @@ def nothing_built(most: int) -> tuple[int, ...]:
     return ()
 
 
+def nothing_adopted(parts: Sequence[StoredPart]) -> LinearWeight:
+    layouts = ", ".join(sorted({part.layout for part in parts}))
+    raise ValueError(f"these kernels use no matrix where it lies, in whatever layout; these are in {layouts}")
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """One backend's operators, for one weight format. `names` says for each what runs;
-    `softcap_names` where that differs for attention with a soft cap."""
+    `softcap_names` where that differs for attention with a soft cap. `takes` are the layouts
+    of `formats` in which `adopt_linear` uses a matrix where it lies."""
 
     pack_linear: PackLinear
     linear: Linear
@@ -143,6 +167,8 @@ class Kernels:
     names: Mapping[str, str]
     softcap_names: Mapping[str, str] = field(default_factory=dict)
     built_sizes: BuiltSizes = nothing_built
+    takes: frozenset[str] = frozenset()
+    adopt_linear: AdoptLinear = nothing_adopted
 
     def names_for(self, shape: AttentionShape) -> dict[str, str]:
         """What runs for a model with this attention, for status."""

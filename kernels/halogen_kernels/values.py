@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,17 @@ class LinearWeight:
     columns: int
     dtype: torch.dtype
     nbytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredPart:
+    """A matrix [rows, columns] as it lies somewhere, in one of the layouts of `formats`, which says what `planes`
+    are called and how they are shaped. They may be of memory that must not be written."""
+
+    layout: str
+    rows: int
+    columns: int
+    planes: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
