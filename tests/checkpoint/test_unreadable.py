@@ -22,11 +22,13 @@ from halogend.checkpoint.gguf import read_header
 from halogend.checkpoint.safetensors import read_shards
 from halogend.checkpoint.sampling import directory_sampling
 from halogend.checkpoint.tokenizer_files import own_template, read_text_files, text_files
+from halogend.checkpoint.v2.reader import open_v2
 
 NOBODY = 65534
 READERS: dict[str, Callable[[Path], object]] = {
     "open_checkpoint": open_checkpoint,
     "detect_format": detect_format,
+    "open_v2": lambda path: open_v2(path / "m.hgn2"),
     "read_header": lambda path: read_header(path / "m.gguf"),
     "read_shards": read_shards,
     "read_text_files": read_text_files,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.v2_files import edited, read_parts, rich_geometry, write_v2
+from support.v2_files import copy_v2, edited, read_parts, rich_geometry
 
 from halogend.checkpoint.errors import ALL_CODES, CheckpointError
 from halogend.checkpoint.v2.header import MAGIC
@@ -18,14 +18,14 @@ from halogend.checkpoint.v2.reader import open_v2
 from halogend.checkpoint.v2.shards import ranges, sizes
 from halogend.checkpoint.v2.verify import verify
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SCALARS = st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=8)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner))
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return write_v2(tmp_path / "m.hgn2", model=rich_geometry(), quantisation="int4")
+    return copy_v2(tmp_path / "m.hgn2", rich_geometry(), "int4")
 
 
 def look(path: Path) -> None:

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from support.v2_files import edited, flipped, read_parts, tiny_geometry, write_v2
+from support.v2_files import copy_v2, edited, flipped, read_parts, tiny_geometry, write_v2
 
 from halogend.checkpoint.errors import DIGEST_MISMATCH, INDEX_INVALID, CheckpointError
 from halogend.checkpoint.files import open_regular
@@ -18,7 +18,7 @@ from halogend.checkpoint.v2.verify import verify, verify_bytes
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return write_v2(tmp_path / "m.hgn2", quantisation="int8")
+    return copy_v2(tmp_path / "m.hgn2", quantisation="int8")
 
 
 def found(path: Path) -> bool:

@@ -11,7 +11,9 @@ import hashlib
 import json
 import random
 import struct
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,18 @@ def write_v2(
             writer.write(entry.name, 0, data)
         writer.finish("gguf" if "gguf" in text else "files", SOURCE, dropped, threads=1)
     return path
+
+
+def copy_v2(path: Path, model: Geometry | None = None, quantisation: Quantisation = "bf16") -> Path:
+    """As `write_v2`, from memory after the first."""
+    path.write_bytes(_written(tiny_geometry() if model is None else model, quantisation))
+    return path
+
+
+@cache
+def _written(model: Geometry, quantisation: Quantisation) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return write_v2(Path(folder) / "m.hgn2", model=model, quantisation=quantisation).read_bytes()
 
 
 def read_parts(raw: bytes) -> tuple[dict[str, Any], bytes, bytes]:

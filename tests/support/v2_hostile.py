@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from support.v2_files import edited, encoded_header, read_parts, tiny_geometry, write_v2
+from support.v2_files import copy_v2, edited, encoded_header, read_parts, tiny_geometry, write_v2
 
 Case = Callable[[Path], Path]  # from a folder to the file to open
 PART_BYTES = 100_000
@@ -20,7 +20,7 @@ OF_THE_DATA = frozenset({"V2-39", "V2-40", "V2-41"})
 
 
 def _single(folder: Path) -> Path:
-    return write_v2(folder / "m.hgn2")
+    return copy_v2(folder / "m.hgn2")
 
 
 def _manifest(folder: Path) -> Path:

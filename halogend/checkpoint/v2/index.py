@@ -207,16 +207,15 @@ def _axis(shard: Shard) -> Literal[0, 1] | None:
 
 
 def _entry(row: _Row, path: Path) -> Entry:
-    kind, what = PLAIN_TYPES.get(row.dtype), f"tensor {shown(row.name)}"
-    if kind is None:
-        raise broken("V2-18", path, f"{what} has the unknown dtype {shown(row.dtype)}")
+    if (kind := PLAIN_TYPES.get(row.dtype)) is None:
+        raise broken("V2-18", path, f"tensor {shown(row.name)} has the unknown dtype {shown(row.dtype)}")
     try:
         needed = planes_bytes(planes(row.layout, kind, row.shape, row.block))
     except ValueError as error:
-        raise broken("V2-19", path, f"{what} {error}") from error
+        raise broken("V2-19", path, f"tensor {shown(row.name)} {error}") from error
     if row.length != needed:
         found = f"has {row.length} bytes where shape {list(row.shape)} in layout {row.layout} needs {needed}"
-        raise broken("V2-20", path, f"{what} {found}")
+        raise broken("V2-20", path, f"tensor {shown(row.name)} {found}")
     shard = Shard(row.shard.axis, row.shard.unit)
     places = (row.offset, row.length, row.part, shard, row.sha256)
     return Entry(row.name, kind, row.shape, row.layout, row.block, *places)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 from halogend.checkpoint.errors import shown
@@ -71,12 +72,17 @@ def planes(layout: str, dtype: PlainType, shape: Sequence[int], block: int) -> t
     """The planes of a tensor of `shape` ([rows, columns] or [length]) in order. `block` is the rows of a
     tile where the layout is tiled, else 1. Raises ValueError with a sentence's end for what no tensor of
     the layout can be."""
+    return _planes(layout, dtype, tuple(shape), block)
+
+
+@lru_cache(maxsize=256)  # experts are many and alike
+def _planes(layout: str, dtype: PlainType, shape: tuple[int, ...], block: int) -> tuple[Plane, ...]:
     known = LAYOUTS.get(layout)
     if known is None:
         raise ValueError(f"has the unknown layout {shown(layout)}; known are {', '.join(LAYOUTS)}")
     _check(known, dtype, shape, block)
     if known.id in (ROW, BYTES):
-        return _stacked(("values", dtype, tuple(shape)))
+        return _stacked(("values", dtype, shape))
     rows, columns = shape
     if known.id in (ROW_INT8, ROW_FP8):
         return _stacked(("codes", dtype, (rows, columns)), ("scales", PlainType.F32, (rows,)))

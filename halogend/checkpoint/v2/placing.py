@@ -31,21 +31,23 @@ def check_places(entries: Sequence[Entry], extents: Sequence[Extent], files: Seq
     names: set[str] = set()
     part, end = 0, extents[0][0]
     for entry in entries:
-        what = f"tensor {shown(entry.name)}"
         if entry.name in names:
-            raise broken("V2-21", files[part], f"{what} is there twice")
+            raise broken("V2-21", files[part], f"tensor {shown(entry.name)} is there twice")
         names.add(entry.name)
         if entry.part == part + 1 < len(extents) and end > extents[part][0]:
             _check_end(files[part], end, extents[part][1])
             part += 1
             end = extents[part][0]
         if entry.part != part:
-            raise broken("V2-23", files[part], f"{what} is in part {entry.part}, and stands among those of {part}")
+            what = f"is in part {entry.part}, and stands among those of {part}"
+            raise broken("V2-23", files[part], f"tensor {shown(entry.name)} {what}")
         if entry.offset != aligned(end):
-            raise broken("V2-22", files[part], f"{what} begins at byte {entry.offset}; {aligned(end)} is wanted")
+            what = f"begins at byte {entry.offset}; {aligned(end)} is wanted"
+            raise broken("V2-22", files[part], f"tensor {shown(entry.name)} {what}")
         end = entry.end
         if end > extents[part][1]:
-            raise broken("V2-24", files[part], f"{what} ends at byte {end}, the file at {extents[part][1]}")
+            what = f"ends at byte {end}, the file at {extents[part][1]}"
+            raise broken("V2-24", files[part], f"tensor {shown(entry.name)} {what}")
     _check_end(files[part], end, extents[part][1])
     if part + 1 != len(extents):
         raise broken("V2-23", files[part + 1], "no tensor lies in this part")
