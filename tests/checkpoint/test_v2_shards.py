@@ -23,9 +23,9 @@ def opened(tmp_path: Path, quantisation: Quantisation = "bf16", **changes: objec
 
 
 @pytest.mark.parametrize("quantisation", QUANTISATIONS)
-@pytest.mark.parametrize("of", [2, 3])
-def test_ranks_have_all_together_and_nothing_twice(quantisation: Quantisation, of: int, tmp_path: Path):
-    for entry in opened(tmp_path, quantisation).metadata.entries:
+@pytest.mark.parametrize(("of", "kv_heads"), [(2, 6), (3, 6), (4, 4)])
+def test_ranks_have_all_together_and_nothing_twice(quantisation: Quantisation, of: int, kv_heads: int, tmp_path: Path):
+    for entry in opened(tmp_path, quantisation, kv_heads=kv_heads, ffn=384).metadata.entries:
         seen = np.zeros(entry.nbytes, np.uint8)
         for rank in range(of):
             for offset, nbytes in ranges(entry, rank, of):

@@ -132,8 +132,8 @@ def decode_metadata(raw: bytes, path: Path) -> Metadata:
     """Raises CheckpointError: rules V2-14, V2-15 and V2-18 to V2-20."""
     given = _object(raw, path)
     document = _converted(given, _Document, path)
-    if not _is_written_so(document.model, given["model"]):
-        raise broken("V2-15", path, "the metadata's key 'model' has other keys than a geometry's")
+    if not _is_known(given["model"], document.model):
+        raise broken("V2-15", path, "the metadata's key 'model' has a key that no geometry has")
     return Metadata(
         model=document.model,
         text=document.text.kind,
@@ -174,12 +174,21 @@ def _converted(given: dict[str, Any], kind: type[_T], path: Path) -> _T:
         raise broken("V2-15", path, f"the metadata: {_on_one_line(str(error))}") from error
 
 
-def _is_written_so(model: Geometry, given: object) -> bool:
-    """Whether `given` has every key of the geometry, and no other, wherever it has some."""
+def _is_known(given: Any, model: Geometry) -> bool:
     try:
-        return bool(json.loads(msgspec.json.encode(model)) == given)
+        return _has_no_more(given, json.loads(msgspec.json.encode(model)))
     except RecursionError:
         return False
+
+
+def _has_no_more(given: Any, known: Any) -> bool:
+    """Whether `given` says nothing that is not in `known`: keys with a default may be left out, so that
+    files stay readable when a geometry gets more of them."""
+    if isinstance(given, dict) and isinstance(known, dict):
+        return all(key in known and _has_no_more(value, known[key]) for key, value in given.items())
+    if isinstance(given, list) and isinstance(known, list):
+        return len(given) == len(known) and all(map(_has_no_more, given, known))
+    return bool(given == known)
 
 
 def _on_one_line(text: str) -> str:
