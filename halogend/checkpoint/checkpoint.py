@@ -31,6 +31,7 @@ from halogend.checkpoint.names import GgufNames, HfNames
 from halogend.checkpoint.quantisation import describe, encode
 from halogend.checkpoint.safetensors import read_shards
 from halogend.checkpoint.stored import Weight
+from halogend.checkpoint.surplus import Surplus, considered
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.checkpoint.text_part import text_config, text_tensors
 from halogend.checkpoint.v2.reader import V2File, open_v2
@@ -46,7 +47,8 @@ class Checkpoint:
     `inventory`. `adjacent_pairs`: rows of Q and K lie with the two values of a rotary pair side by
     side. `norm_offset` is to be added to norm weights. `quantisation` says how the matrices are stored.
     `digest` is over all headers: two checkpoints with one digest have the same metadata and tensor
-    table. `gguf` is the header of a GGUF file, `v2` that of a v2 checkpoint with its index.
+    table. `gguf` is the header of a GGUF file, `v2` that of a v2 checkpoint with its index. `surplus` is what it was
+    opened with.
     """
 
     path: Path
@@ -60,6 +62,7 @@ class Checkpoint:
     digest: str
     gguf: GgufHeader | None = None
     v2: V2File | None = None
+    surplus: Surplus = Surplus.REFUSED
 
     @property
     def is_quantised(self) -> bool:
@@ -68,24 +71,24 @@ class Checkpoint:
         return not {self.quantisation, before} <= _UNROUNDED
 
 
-def open_checkpoint(path: str | Path, load_format: str = "auto") -> Checkpoint:
+def open_checkpoint(path: str | Path, load_format: str = "auto", *, surplus: Surplus = Surplus.REFUSED) -> Checkpoint:
     """Reads every header and checks that the model is whole. Raises CheckpointError naming the file and
     the key or tensor."""
     found = resolve_format(path, load_format)
     if found == "v2":
         return _open_v2(Path(path))
-    return _open_gguf(Path(path)) if found == "gguf" else _open_directory(Path(path))
+    return _open_gguf(Path(path), surplus) if found == "gguf" else _open_directory(Path(path), surplus)
 
 
-def _open_gguf(path: Path) -> Checkpoint:
+def _open_gguf(path: Path, surplus: Surplus) -> Checkpoint:
     header = read_header(path)
     family = BY_GGUF.get(header.architecture)
     if family is None:
         message = f"{path}: architecture {shown(header.architecture)} is not supported; supported are {_known(BY_GGUF)}"
         raise CheckpointError(ARCHITECTURE_UNSUPPORTED, message)
     geometry = family.read(GgufParameters(header))
-    stored = with_scales(header.tensors, header.files)
-    weights = find_weights(geometry, stored, GgufNames(), path, header.files)
+    stored = with_scales(considered(header.tensors, surplus), header.files)
+    weights = find_weights(geometry, stored, GgufNames(), path, header.files, surplus)
     _check_types(header.tensors, path)
     _check_vocabulary(header, geometry)
     return Checkpoint(
@@ -99,10 +102,11 @@ def _open_gguf(path: Path) -> Checkpoint:
         quantisation=_main_type(header.tensors),
         digest=header.digest,
         gguf=header,
+        surplus=surplus,
     )
 
 
-def _open_directory(path: Path) -> Checkpoint:
+def _open_directory(path: Path, surplus: Surplus) -> Checkpoint:
     if not is_directory(path):
         message = f"{path}: is weights alone; name the directory that has them and {CONFIG}"
         raise CheckpointError(FORMAT_UNKNOWN, message)
@@ -111,13 +115,13 @@ def _open_directory(path: Path) -> Checkpoint:
     config = parse_json_object(raw, f"{config_path}:")
     family = _family(config_path, config.get("architectures"))
     shards = read_shards(path)
-    values, tensors, section = config, shards.tensors, ""
+    values, tensors, section = config, considered(shards.tensors, surplus), ""
     if part := family.text_part:
         values, section = text_config(config_path, config, part), f"{part.section}."
         tensors = text_tensors(tensors, part, shards.files)
     geometry = family.read(HfParameters(config_path, {**family.defaults, **values}, family.keys, section))
     stored = encode(tensors, config.get("quantization_config"), config_path, shards.files)
-    weights = find_weights(geometry, stored, HfNames(family), path, shards.files)
+    weights = find_weights(geometry, stored, HfNames(family), path, shards.files, surplus)
     return Checkpoint(
         path=path,
         format="safetensors",
@@ -128,6 +132,7 @@ def _open_directory(path: Path) -> Checkpoint:
         norm_offset=family.norm_offset,
         quantisation=describe(stored.values()),
         digest=hashlib.sha256(raw + shards.digest.encode()).hexdigest(),
+        surplus=surplus,
     )
 
 

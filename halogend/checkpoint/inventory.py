@@ -14,7 +14,7 @@ from halogend.checkpoint.errors import TENSOR_MISMATCH, TENSOR_MISSING, Checkpoi
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.names import TensorNames
 from halogend.checkpoint.stored import Encoded, Piece, Plain, Weight, whole
-from halogend.checkpoint.surplus import check_surplus
+from halogend.checkpoint.surplus import Surplus, check_surplus
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,19 @@ def wanted_weights(g: Geometry) -> Iterator[Wanted]:
 
 
 def find_weights(
-    geometry: Geometry, stored: Mapping[str, Encoded], names: TensorNames, path: Path, files: Sequence[Path]
+    geometry: Geometry,
+    stored: Mapping[str, Encoded],
+    names: TensorNames,
+    path: Path,
+    files: Sequence[Path],
+    surplus: Surplus = Surplus.REFUSED,
 ) -> Mapping[str, Weight]:
     """Each weight's place by its name. `stored` has the names that the `files` of the checkpoint at
-    `path` have. Raises CheckpointError naming the first tensor that is missing, misshapen or surplus."""
+    `path` have. Raises CheckpointError naming the first tensor that is missing, misshapen or, unless `surplus` allows
+    for it, surplus."""
     finder = _Finder(stored, names, path, files)
     found = {wanted.name: finder.find(wanted) for wanted in wanted_weights(geometry)}
-    check_surplus(stored, frozenset(finder.used), names, geometry, files)
+    check_surplus(stored, frozenset(finder.used), names, geometry, files, surplus)
     return found
 
 

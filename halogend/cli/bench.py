@@ -49,6 +49,17 @@ def add(subparsers: Any) -> None:
     codecs.add_argument("--runs", type=int, help="of each; the best is shown (default 5)")
     codecs.add_argument("--json", action="store_true", help="print the figures as JSON")
     codecs.set_defaults(run=run_codecs)
+    quality = kinds.add_parser(
+        "perplexity",
+        help="what each quantisation of a v2 checkpoint costs in quality",
+        description="Converts each model to bf16, int8, int4 and fp8, and prints the perplexity of one fixed text, side"
+        " by side.",
+    )
+    quality.add_argument("models", nargs="+", metavar="MODEL")
+    quality.add_argument("--dir", help="where the conversions are made; they are removed again (default: as mktemp)")
+    quality.add_argument("--threads", type=int, help="of the engine (default: the cores this process may use)")
+    quality.add_argument("--json", action="store_true", help="print the figures as JSON")
+    quality.set_defaults(run=run_perplexity)
     _add_load(kinds)
     _add_sim(kinds)
     for name, text in SCHEDULING.items():
@@ -104,6 +115,10 @@ def run_dequant(args: argparse.Namespace) -> int:
 
 def run_codecs(args: argparse.Namespace) -> int:
     return _run("halogend.engine.bench.codecs", args, ("rows", "columns", "runs"))
+
+
+def run_perplexity(args: argparse.Namespace) -> int:
+    return _run("halogend.engine.bench.perplexity", args, ("dir", "threads"), *args.models)
 
 
 def run_load(args: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     from halogend.cli import (
         bench,
         check,
+        convert,
         drain,
         explain,
         hold,
@@ -45,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     for command in (
         run,
         check,
+        convert,
         plan,
         reload,
         rollback,

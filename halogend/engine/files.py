@@ -37,7 +37,8 @@ def open_files(checkpoint: Checkpoint, bump: Bump) -> Iterator[FileBytes]:
     with ExitStack() as stack:
         descriptors = [_open(path, stack) for path in checkpoint.files]
         before = [_fingerprint(descriptor) for descriptor in descriptors]
-        if open_checkpoint(checkpoint.path).digest != checkpoint.digest:  # replaced before it was opened
+        again = open_checkpoint(checkpoint.path, surplus=checkpoint.surplus)
+        if again.digest != checkpoint.digest:  # replaced before it was opened
             raise _changed(checkpoint.path)
         if checkpoint.format == "gguf":
             yield ReadBytes(checkpoint.files, descriptors, bump)

@@ -50,7 +50,7 @@ def find(model: Geometry, entries: Sequence[Entry], path: Path) -> Mapping[str, 
         if (entry := stored.pop(wanted.name, None)) is None:
             raise broken("V2-27", path, f"tensor {wanted.name!r} is missing")
         _check_entry(model, wanted, entry, path)
-        weights[wanted.name] = whole(_encoded(entry))
+        weights[wanted.name] = whole(encoded_of(entry))
     for name in stored:
         what = f"has no place in the model that the metadata describes ({model.architecture}, layers: {model.layers})"
         raise broken("V2-28", path, f"tensor {shown(name)} {what}")
@@ -85,7 +85,8 @@ def _check_entry(model: Geometry, wanted: Wanted, entry: Entry, path: Path) -> N
         raise broken("V2-31", path, f"{name} {what}; {right.unit} along {right.axis} is wanted")
 
 
-def _encoded(entry: Entry) -> Encoded:
+def encoded_of(entry: Entry) -> Encoded:
+    """The matrix or vector that a weight's entry is."""
     if entry.layout == ROW:
         return Plain(entry.tensor)
     if entry.layout == ROW_INT8:

@@ -38,6 +38,7 @@ from halogend.checkpoint.v2.index import (
 from halogend.checkpoint.v2.layout import DEFAULT_BLOCK, aligned
 from halogend.checkpoint.v2.planned import NOTES_BYTES, Traits, Wanted, file_lengths, place_all
 from halogend.checkpoint.v2.reader import part_names
+from halogend.checkpoint.v2.reading import read_at
 from halogend.checkpoint.v2.temporary import TemporaryFile, remove_stale, sync_directory, unwritable
 from halogend.checkpoint.v2.weights import find
 
@@ -99,6 +100,12 @@ class Writer:
         self._files[entry.part].write(entry.offset + start, data)
         with self._lock:
             self._written[name] += nbytes
+
+    def read(self, name: str, start: int, nbytes: int) -> bytes:
+        """What was written there of the entry. Raises CheckpointError."""
+        entry = self.entries[name]
+        file = self._files[entry.part]
+        return read_at(file.descriptor, file.path, entry.offset + start, nbytes)
 
     def finish(
         self,

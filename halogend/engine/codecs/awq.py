@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from halogend.checkpoint.stored import Awq
-from halogend.engine.codecs.packed import fill_in_chunks, scale_groups, take_matrix
+from halogend.engine.codecs.packed import Codes, fill_in_chunks, scale_groups, take_matrix
 from halogend.engine.codecs.source import ByteSource
 
 _SHIFTS = (0, 16, 4, 20, 8, 24, 12, 28)  # of rows 0 to 7
@@ -27,14 +27,29 @@ def decode_awq(encoded: Awq, first: int, out: Tensor, source: ByteSource) -> Non
 
     def fill(values: Tensor, start: int, stop: int) -> None:
         begin, end = first + start, first + stop
-        scales = all_scales[:, begin:end].t().float().contiguous()
-        zeros = torch.full_like(scales, _SIGNED_ZERO)
-        if zero_words is not None:
-            _unpack(zero_words, begin, zeros)
+        scales, zeros = _constants(all_scales, zero_words, begin, end)
         _unpack(words, begin, values)
         scale_groups(values, zeros, scales, encoded.group)
 
     fill_in_chunks(out, fill)
+
+
+def awq_codes(encoded: Awq, first: int, count: int, source: ByteSource) -> Codes:
+    """Of `count` rows from `first` on, as they are stored."""
+    zero_words = None if encoded.qzeros is None else take_matrix(source, encoded.qzeros)
+    scales, zeros = _constants(take_matrix(source, encoded.scales), zero_words, first, first + count)
+    codes = torch.empty(count, encoded.columns, dtype=torch.uint8)
+    _unpack(take_matrix(source, encoded.qweight), first, codes)
+    return Codes(codes, zeros, scales)
+
+
+def _constants(all_scales: Tensor, zero_words: Tensor | None, begin: int, end: int) -> tuple[Tensor, Tensor]:
+    """Scales and zero points of rows [begin, end), float32 [rows, groups]."""
+    scales = all_scales[:, begin:end].t().float().contiguous()
+    zeros = torch.full_like(scales, _SIGNED_ZERO)
+    if zero_words is not None:
+        _unpack(zero_words, begin, zeros)
+    return scales, zeros
 
 
 def _unpack(words: Tensor, begin: int, codes: Tensor) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain, Scaled
+from halogend.checkpoint.stored import Awq, Encoded, Fp8, Gptq, Plain, RowFp8, RowInt8, Scaled, TiledInt4
 from halogend.engine.codecs.awq import decode_awq
 from halogend.engine.codecs.fp8 import decode_fp8
 from halogend.engine.codecs.gptq import decode_gptq
 from halogend.engine.codecs.plain import decode_plain, plain_rows
+from halogend.engine.codecs.planes import decode_rows_scaled, decode_tiles
 from halogend.engine.codecs.scaled import decode_scaled
 from halogend.engine.codecs.source import ByteSource
 
@@ -41,3 +42,7 @@ def decode_rows(encoded: Encoded, first: int, count: int, out: Tensor, source: B
             decode_gptq(encoded, first, out, source)
         case Awq():
             decode_awq(encoded, first, out, source)
+        case RowInt8() | RowFp8():
+            decode_rows_scaled(encoded, first, out, source)
+        case TiledInt4():
+            decode_tiles(encoded, first, out, source)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from halogend.checkpoint.errors import INDEX_INVALID
 from halogend.checkpoint.stored import Gptq
-from halogend.engine.codecs.packed import fill_in_chunks, nibbles, scale_groups, take_matrix
+from halogend.engine.codecs.packed import Codes, fill_in_chunks, nibbles, scale_groups, take_matrix
 from halogend.engine.codecs.source import ByteSource, TensorError
 
 _ONE_EACH = 0x11111111
@@ -41,6 +41,20 @@ def decode_gptq(encoded: Gptq, first: int, out: Tensor, source: ByteSource) -> N
             values.mul_(torch.index_select(scales, 1, groups, out=gathered))
 
     fill_in_chunks(out, fill)
+
+
+def gptq_codes(encoded: Gptq, first: int, count: int, source: ByteSource) -> Codes | None:
+    """Of `count` rows from `first` on, as they are stored; None where columns are not in the order of their groups.
+    Raises CheckpointError for a group index that is out of range."""
+    if _column_groups(encoded, source) is not None:
+        return None
+    words, zero_words = take_matrix(source, encoded.qweight), take_matrix(source, encoded.qzeros)
+    end = first + count
+    return Codes(
+        codes=nibbles(words[:, first:end].t().contiguous()),
+        zeros=_zero_points(encoded, zero_words, first, end),
+        scales=take_matrix(source, encoded.scales)[:, first:end].t().float().contiguous(),
+    )
 
 
 def _zero_points(encoded: Gptq, words: Tensor, begin: int, end: int) -> Tensor:

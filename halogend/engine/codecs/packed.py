@@ -6,6 +6,7 @@ Buffers are used again from chunk to chunk: fresh memory costs more in page faul
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,15 @@ _TORCH_TYPES: dict[GgmlType | PlainType, torch.dtype] = {
     PlainType.BF16: torch.bfloat16,
     PlainType.I32: torch.int32,
 }
+
+
+class Codes(NamedTuple):
+    """Four-bit codes as they are stored: value = (code - zero point) * scale. `codes` are uint8 [rows, columns],
+    `zeros` and `scales` float32 [rows, groups]."""
+
+    codes: Tensor
+    zeros: Tensor
+    scales: Tensor
 
 
 def fill_in_chunks(out: Tensor, fill: Callable[[Tensor, int, int], None]) -> None:
