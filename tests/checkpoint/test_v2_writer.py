@@ -165,6 +165,14 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_of_that_name(tmp_path:
             assert all(each.exists() for each in others)
 
 
+def test_a_file_system_without_locks_is_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def none(*_: object) -> None:
+        raise OSError(95, os.strerror(95))
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    assert verify(open_v2(write_v2(tmp_path / "m.hgn2"))) == ()
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

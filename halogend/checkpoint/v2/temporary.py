@@ -38,7 +38,8 @@ class TemporaryFile:
         except OSError as error:
             raise unwritable(self.path, error) from error
         try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(OSError):  # not every file system has locks; the file is new, so nobody holds one
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(self.descriptor, file_bytes)
         except OSError as error:
             self.remove()
@@ -123,10 +124,14 @@ def _is_alive(pid: int) -> bool:
 
 
 def _is_unlocked(path: Path) -> bool:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """False where that cannot be told."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:
         return False
     finally:
         os.close(descriptor)
