@@ -21,11 +21,13 @@ _U64 = struct.Struct("<Q")
 
 class Cursor:
     """Reads forward from `start`. `data` holds the file's bytes from `start` up to what was needed so
-    far; positions are relative to it. Single writer: the parse that owns it."""
+    far; positions are relative to it. Nothing at or behind byte `end` is looked at. Single writer: the parse
+    that owns it."""
 
-    def __init__(self, file: BinaryIO, path: Path, start: int = 0) -> None:
+    def __init__(self, file: BinaryIO, path: Path, start: int = 0, end: int | None = None) -> None:
         self.path = path
-        self.file_size = os.fstat(file.fileno()).st_size
+        size = os.fstat(file.fileno()).st_size
+        self.file_size = size if end is None else min(size, end)
         self.data = bytearray()
         self.position = 0
         self._file = file

@@ -9,20 +9,21 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import BinaryIO
 
 from halogend.checkpoint.cursor import Cursor
 from halogend.checkpoint.errors import KEY_INVALID, CheckpointError
 from halogend.checkpoint.files import open_regular
 from halogend.checkpoint.gguf_metadata import ArrayRef, Number, Scalar, Value, describe
-from halogend.checkpoint.gguf_part import Part
+from halogend.checkpoint.gguf_part import Part, read_part
 from halogend.checkpoint.gguf_split import merge_tensors, read_parts
 from halogend.checkpoint.gguf_types import ValueType
 from halogend.checkpoint.tensor_table import TensorInfo
 
-__all__ = ["ArrayRef", "GgufHeader", "TensorInfo", "Value", "read_header"]
+__all__ = ["ArrayRef", "GgufHeader", "TensorInfo", "Value", "read_header", "read_header_within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class GgufHeader:
     `version` and `alignment` are the first file's.
 
     `digest` covers the headers of all files (without the padding before the data), in hex: with the
-    same digest metadata and tensor tables are the same."""
+    same digest metadata and tensor tables are the same. `window`: it lies inside that file, from the first byte
+    up to the second."""
 
     path: Path
     files: tuple[Path, ...]
@@ -42,6 +44,7 @@ class GgufHeader:
     tensors: Mapping[str, TensorInfo]
     alignment: int
     digest: str
+    window: tuple[int, int] | None = None
 
     def has(self, key: str) -> bool:
         return key in self.metadata
@@ -57,7 +60,7 @@ class GgufHeader:
         if value.element is not ValueType.STRING:
             raise self._wrong(key, value, "strings")
         with open_regular(self.path) as file:
-            return Cursor(file, self.path, value.offset).strings(value.count, f"the array {key!r}")
+            return self._cursor(file, value).strings(value.count, f"the array {key!r}")
 
     def numbers(self, key: str) -> tuple[Number, ...]:
         """The array of numbers (no booleans) under `key`, read from the file. Raises
@@ -71,9 +74,13 @@ class GgufHeader:
         if value.element in (ValueType.STRING, ValueType.BOOL):
             raise self._wrong(key, value, "numbers")
         with open_regular(self.path) as file:
-            cursor = Cursor(file, self.path, value.offset)
+            cursor = self._cursor(file, value)
             layout = struct.Struct(f"<{value.count}{value.element.format_char}")
             return cursor.unpack(layout, f"the array {key!r}")
+
+    def _cursor(self, file: BinaryIO, value: ArrayRef) -> Cursor:
+        start, end = self.window or (0, None)
+        return Cursor(file, self.path, start + value.offset, end)
 
     def _array(self, key: str, wanted: str) -> tuple[Scalar, ...] | ArrayRef:
         value = self.metadata.get(key)
@@ -97,7 +104,15 @@ def read_header(path: str | Path) -> GgufHeader:
     Raises CheckpointError naming the file and the key or tensor for a file that is missing,
     truncated, of another format or version, or contradicts itself or the other parts.
     """
-    parts = read_parts(Path(path))
+    return _header(read_parts(Path(path)))
+
+
+def read_header_within(path: str | Path, window: tuple[int, int]) -> GgufHeader:
+    """The same for a GGUF file in one part that lies inside the file at `path`. Raises CheckpointError."""
+    return replace(_header((read_part(Path(path), window=window),)), window=window)
+
+
+def _header(parts: Sequence[Part]) -> GgufHeader:
     first = parts[0]
     return GgufHeader(
         path=first.path,

@@ -35,11 +35,12 @@ class Part:
     digest: str
 
 
-def read_part(path: Path, number: int = 0) -> Part:
-    """The header of the file at `path`, which is file `number` of a checkpoint. Raises
+def read_part(path: Path, number: int = 0, window: tuple[int, int] | None = None) -> Part:
+    """The header of the file at `path`, which is file `number` of a checkpoint; where there is a `window`, of
+    what lies from its first byte up to its second in that file. Offsets are from there. Raises
     CheckpointError."""
     with open_regular(path) as file:
-        cursor = Cursor(file, path)
+        cursor = Cursor(file, path, *(window or ()))
         version = _read_version(cursor)
         tensor_count = cursor.u64("the tensor count")
         key_count = cursor.u64("the metadata count")
@@ -54,7 +55,7 @@ def read_part(path: Path, number: int = 0) -> Part:
             path=path,
             version=version,
             metadata=metadata,
-            tensors=place_tensors(path, entries, data_offset, alignment, cursor.file_size),
+            tensors=place_tensors(path, entries, data_offset, alignment, cursor.position + cursor.remaining),
             alignment=alignment,
             digest=hashlib.sha256(memoryview(cursor.data)[:header_end]).hexdigest(),
         )

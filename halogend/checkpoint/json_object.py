@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NoReturn
 
 from halogend.checkpoint.errors import KEY_INVALID, CheckpointError, shown
-from halogend.checkpoint.files import read_whole
 
 MAX_SETTINGS_BYTES = 4 << 20  # three times those of a tokenizer with 6,000 added tokens
 MAX_VOCABULARY_BYTES = 64 << 20
@@ -18,12 +16,6 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # one alone or half of a pair; o
 
 class _TwiceError(ValueError):
     """An object holds a key twice."""
-
-
-def read_json(path: Path, most: int = MAX_SETTINGS_BYTES) -> dict[str, Any]:
-    """The object in the JSON file at `path`, of up to `most` bytes. Raises CheckpointError naming the
-    file for what cannot be read, and as `parse_json_object` does."""
-    return parse_json_object(read_whole(path, most), str(path) + ":")
 
 
 def parse_json_object(data: bytes, what: str, code: str = KEY_INVALID) -> dict[str, Any]:

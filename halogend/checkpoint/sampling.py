@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from halogend.checkpoint.errors import KEY_INVALID, CheckpointError, shown
-from halogend.checkpoint.files import is_there
 from halogend.checkpoint.gguf import GgufHeader
-from halogend.checkpoint.json_object import read_json
+from halogend.checkpoint.text_sources import TextSource, read_object, source_of
 
 _GENERATION = "generation_config.json"
 
@@ -39,13 +38,13 @@ _RANGES = {
 }
 
 
-def directory_sampling(directory: str | Path, overridden: Collection[str] = ()) -> dict[str, float]:
+def directory_sampling(where: TextSource | Path | str, overridden: Collection[str] = ()) -> dict[str, float]:
     """`overridden` are defaults that nobody asks the checkpoint for. `do_sample: false` is temperature 0.
     Raises CheckpointError naming file, key and what to set instead."""
-    path = Path(directory) / _GENERATION
-    if not is_there(path):
+    source = source_of(where)
+    if not source.has(_GENERATION):
         return {}
-    config = read_json(path)
+    path, config = source.place / _GENERATION, read_object(source, _GENERATION)
     found = _checked(path, {name: (name, config.get(name)) for name in _RANGES}, overridden)
     greedy = config.get("do_sample")
     if greedy is not None and not isinstance(greedy, bool):

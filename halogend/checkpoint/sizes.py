@@ -7,24 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from halogend.checkpoint.adoption import Adoption, output_precision
 from halogend.checkpoint.checkpoint import Checkpoint
-from halogend.checkpoint.stored import Plain, Weight
+from halogend.checkpoint.stored import Plain, RowInt8, TiledInt4, Weight
 
 VALUE_BYTES = {"fp32": 4, "bf16": 2}
 _INT4_GROUP = 32  # columns that share a scale and a minimum
 _INT4_GROUP_BYTES = 4
 _INT8_ROW_BYTES = 4  # a scale
 _ROUTER = ".ffn_gate_inp"  # which experts a row goes to is computed in float32
+_NOTHING = Adoption()
 
 
-def weight_bytes(checkpoint: Checkpoint, precision: str, compute: str) -> int:
+def weight_bytes(checkpoint: Checkpoint, precision: str, compute: str, adoption: Adoption = _NOTHING) -> int:
     """Matrices in `precision` (fp32, bf16, int8, int4), and the embedding table as the file has it, beside
-    the output matrix, tied or not. `compute` is the number format of products (fp32, bf16)."""
+    the output matrix, tied or not; but for those that stay mapped. `compute` is the number format of products
+    (fp32, bf16)."""
     weights = checkpoint.weights
-    layers = sum(packed_bytes(weight, precision) for _, weight in _layers(checkpoint))
-    layers += sum(packed_bytes(weight, "fp32") for name, weight in weights.items() if name.endswith(_ROUTER))
+    held = {name: packed_bytes(weight, precision) for name, weight in _layers(checkpoint)}
+    held |= {name: packed_bytes(weight, "fp32") for name, weight in weights.items() if name.endswith(_ROUTER)}
     table = weights["token_embd"]
-    return layers + packed_bytes(weights.get("output", table), output_precision(precision)) + _table(table, compute)
+    held["token_embd"] = _table(table, compute)
+    held["output"] = packed_bytes(weights.get("output", table), output_precision(precision))
+    held |= {name: stored_bytes(weights[name]) for name in adoption.copied}
+    return sum(count for name, count in held.items() if name not in adoption.mapped)
+
+
+def mapped_bytes(checkpoint: Checkpoint, adoption: Adoption) -> dict[int, int]:
+    """Bytes of each of the checkpoint's files that serve as weights where they lie, by the file's number."""
+    found: dict[int, int] = {}
+    for name in adoption.mapped:
+        weight = checkpoint.weights[name]
+        file = weight.pieces[0].encoded.tensors[0].file
+        found[file] = found.get(file, 0) + stored_bytes(weight)
+    return found
+
+
+def stored_bytes(weight: Weight) -> int:
+    """What a weight that is used as it lies takes: without what fills up between its planes."""
+    stored = weight.pieces[0].encoded
+    if isinstance(stored, RowInt8 | TiledInt4):
+        return sum(plane.nbytes for plane in stored.planes)
+    return stored.tensors[0].nbytes
 
 
 def read_bytes(checkpoint: Checkpoint) -> int:
@@ -34,16 +58,18 @@ def read_bytes(checkpoint: Checkpoint) -> int:
     return sum(weight.nbytes for weight in weights.values()) + twice
 
 
+def packed_names(checkpoint: Checkpoint, adoption: Adoption) -> list[str]:
+    """Matrices that are decoded and packed at load, in load order; a tied table is one as the output matrix."""
+    names = [name for name, _ in _layers(checkpoint) if not adoption.has(name)]
+    output = "output" if "output" in checkpoint.weights else "token_embd"
+    return names if adoption.has("output") else [*names, output]
+
+
 def unpackable(checkpoint: Checkpoint, precision: str) -> str | None:
     """The first weight that cannot be held in `precision`, if any."""
     if precision != "int4":
         return None
     return next((name for name, weight in _layers(checkpoint) if weight.columns % _INT4_GROUP), None)
-
-
-def output_precision(precision: str) -> str:
-    """Four bits lose more in the output matrix than in any other: it keeps eight."""
-    return "int8" if precision == "int4" else precision
 
 
 def packed_bytes(weight: Weight, precision: str) -> int:

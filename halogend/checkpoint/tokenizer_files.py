@@ -1,5 +1,6 @@
 """What a Hugging Face directory says about text: which tokenizer file there is, special tokens, chat
-template, end tokens, sampling defaults. Read and checked here without any tokenizer library.
+template, end tokens, sampling defaults. Read and checked here without any tokenizer library. The files may
+lie inside a v2 checkpoint as well: `where` is a directory's path or any other TextSource.
 
 The vocabulary itself is read by the text process. Every error is a CheckpointError that names the
 file and the key.
@@ -13,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from halogend.checkpoint.errors import KEY_INVALID, TOKENIZER_INVALID, CheckpointError, shown
-from halogend.checkpoint.files import check_readable, is_there, read_whole
-from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES, read_json
+from halogend.checkpoint.files import is_there
+from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES
+from halogend.checkpoint.text_sources import TextSource, read_object, source_of
 
 VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model")  # in the order of preference
 _CONFIG, _GENERATION, _TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
@@ -41,9 +43,10 @@ class AddedToken:
 class TextFiles:
     """`special` are the named special tokens (`bos_token`, ...) that the directory states; `added` maps
     ids to tokens beside those of the vocabulary's file; `extra` are further special tokens. `add_bos`
-    and `add_eos` are None where nothing is said. `embedding_rows` is config.json's vocab_size."""
+    and `add_eos` are None where nothing is said. `embedding_rows` is config.json's vocab_size.
+    `vocabulary` is the path of its file, and `directory` where the others are, as messages name them."""
 
-    directory: Path
+    source: TextSource
     vocabulary: Path
     special: Mapping[str, AddedToken]
     added: Mapping[int, AddedToken]
@@ -54,52 +57,60 @@ class TextFiles:
     embedding_rows: int | None
     template: str | None
 
+    @property
+    def directory(self) -> Path:
+        return self.source.place
+
+    def read_vocabulary(self, most: int, code: str = KEY_INVALID) -> bytes:
+        """The vocabulary's file. Raises CheckpointError, with `code` for one that is larger than `most` bytes."""
+        return self.source.read(self.vocabulary.name, most, code)
+
 
 def text_files(directory: str | Path) -> tuple[Path, ...]:
     """The files that decide about text, those that are there (a dangling symlink is). For a
     fingerprint. Raises CheckpointError when there is no tokenizer."""
     directory = Path(directory)
     settings = [directory / name for name in _SETTINGS if is_there(directory / name)]
-    return (_vocabulary(directory), *settings)
+    return (directory / _vocabulary(source_of(directory)), *settings)
 
 
-def read_text_files(directory: str | Path) -> TextFiles:
+def read_text_files(where: TextSource | Path | str) -> TextFiles:
     """Raises CheckpointError, for a vocabulary that cannot be read as well; what it holds is not looked at."""
-    directory = Path(directory)
-    vocabulary = _vocabulary(directory)
-    check_readable(vocabulary, MAX_VOCABULARY_BYTES, TOKENIZER_INVALID)
-    path = directory / _TOKENIZER
-    settings = _optional(path)
+    source = source_of(where)
+    vocabulary = _vocabulary(source)
+    source.check(vocabulary, MAX_VOCABULARY_BYTES, TOKENIZER_INVALID)
+    path = source.place / _TOKENIZER
+    settings = _optional(source, _TOKENIZER)
     is_older = "added_tokens_decoder" not in settings  # these have tokens in files of their own
     if is_older:
-        settings = {**settings, **_optional(directory / _SPECIAL_MAP)}
+        settings = {**settings, **_optional(source, _SPECIAL_MAP)}
     special = {key: token for key in _NAMED if (token := _token(path, key, settings.get(key))) is not None}
     extra = _extra(path, settings)
     names = {token.content for token in (*special.values(), *extra)}
     return TextFiles(
-        directory=directory,
-        vocabulary=vocabulary,
+        source=source,
+        vocabulary=source.place / vocabulary,
         special=special,
-        added=_older_added(directory / _ADDED, names) if is_older else _added(path, settings),
+        added=_older_added(source, names) if is_older else _added(path, settings),
         extra=extra,
         add_bos=_stated(path, settings, "add_bos_token"),
         add_eos=_stated(path, settings, "add_eos_token"),
-        end_ids=_end_ids(directory),
-        embedding_rows=_embedding_rows(directory),
-        template=own_template(directory),
+        end_ids=_end_ids(source),
+        embedding_rows=_embedding_rows(source),
+        template=own_template(source),
     )
 
 
-def own_template(directory: str | Path) -> str | None:
-    """The directory's chat template, as Jinja source: chat_template.jinja, else `chat_template` of
+def own_template(where: TextSource | Path | str) -> str | None:
+    """The chat template, as Jinja source: chat_template.jinja, else `chat_template` of
     tokenizer_config.json (the one named `default` of a list), else chat_templates/default.jinja."""
-    directory = Path(directory)
-    if is_there(directory / _TEMPLATE):
-        return _read_template(directory / _TEMPLATE)
-    source = _configured_template(directory / _TOKENIZER)
-    if source is None and is_there(directory / _MORE_TEMPLATES):
-        return _read_template(directory / _MORE_TEMPLATES)
-    return source
+    source = source_of(where)
+    if source.has(_TEMPLATE):
+        return _read_template(source, _TEMPLATE)
+    template = _configured_template(source)
+    if template is None and source.has(_MORE_TEMPLATES):
+        return _read_template(source, _MORE_TEMPLATES)
+    return template
 
 
 def invalid(path: Path, key: str, what: str) -> CheckpointError:
@@ -110,28 +121,29 @@ def invalid(path: Path, key: str, what: str) -> CheckpointError:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _optional(path: Path) -> dict[str, Any]:
-    return read_json(path) if is_there(path) else {}
+def _optional(source: TextSource, name: str) -> dict[str, Any]:
+    return read_object(source, name) if source.has(name) else {}
 
 
-def _vocabulary(directory: Path) -> Path:
+def _vocabulary(source: TextSource) -> str:
+    """The name of its file."""
     for name in VOCABULARIES:
-        if is_there(directory / name):
-            return directory / name
+        if source.has(name):
+            return name
     known = ", ".join(VOCABULARIES)
-    raise CheckpointError(TOKENIZER_INVALID, f"{directory}: has no tokenizer; one of {known} is wanted")
+    raise CheckpointError(TOKENIZER_INVALID, f"{source.place}: has no tokenizer; one of {known} is wanted")
 
 
-def _read_template(path: Path) -> str:
-    data = read_whole(path, _MAX_TEMPLATE_BYTES, TOKENIZER_INVALID)
+def _read_template(source: TextSource, name: str) -> str:
+    data = source.read(name, _MAX_TEMPLATE_BYTES, TOKENIZER_INVALID)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise CheckpointError(TOKENIZER_INVALID, f"{path}: is not UTF-8: {error.reason}") from error
+        raise CheckpointError(TOKENIZER_INVALID, f"{source.place / name}: is not UTF-8: {error.reason}") from error
 
 
-def _configured_template(path: Path) -> str | None:
-    value = _optional(path).get("chat_template")
+def _configured_template(source: TextSource) -> str | None:
+    path, value = source.place / _TOKENIZER, _optional(source, _TOKENIZER).get("chat_template")
     if isinstance(value, list):
         named = [each for each in value if isinstance(each, dict) and each.get("name") == "default"]
         value = named[-1].get("template") if named else None
@@ -181,9 +193,9 @@ def _added(path: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
     return added
 
 
-def _older_added(path: Path, special: set[str]) -> dict[int, AddedToken]:
-    added = {}
-    for content, token in _optional(path).items():
+def _older_added(source: TextSource, special: set[str]) -> dict[int, AddedToken]:
+    path, added = source.place / _ADDED, {}
+    for content, token in _optional(source, _ADDED).items():
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < _MAX_ID:
             raise invalid(path, content, f"is {shown(token)}; a token id is wanted")
         is_special = content in special
@@ -203,13 +215,13 @@ def _extra(path: Path, settings: Mapping[str, Any]) -> tuple[AddedToken, ...]:
     return tuple(tokens)
 
 
-def _end_ids(directory: Path) -> frozenset[int]:
+def _end_ids(source: TextSource) -> frozenset[int]:
     ends: set[int] = set()
     for name in (_GENERATION, _CONFIG):
-        config = _optional(directory / name)
+        config = _optional(source, name)
         nested = config.get("text_config")
         for prefix, part in (("", config), ("text_config.", nested if isinstance(nested, dict) else {})):
-            ends |= _ids(directory / name, prefix + "eos_token_id", part.get("eos_token_id"))
+            ends |= _ids(source.place / name, prefix + "eos_token_id", part.get("eos_token_id"))
     return frozenset(ends)
 
 
@@ -223,9 +235,8 @@ def _ids(path: Path, key: str, value: object) -> set[int]:
     return set(ids)
 
 
-def _embedding_rows(directory: Path) -> int | None:
-    path = directory / _CONFIG
-    config = _optional(path)
+def _embedding_rows(source: TextSource) -> int | None:
+    path, config = source.place / _CONFIG, _optional(source, _CONFIG)
     nested = config.get("text_config")
     value = config.get("vocab_size", nested.get("vocab_size") if isinstance(nested, dict) else None)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):

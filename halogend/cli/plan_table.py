@@ -12,7 +12,13 @@ _HEADLINES = {
     "changes": "this would change",
     "rejected": "this would be rejected",
 }
-_USES = (("weights", "weights_bytes"), ("working", "working_bytes"), ("kv", "kv_bytes"), ("total", "total_bytes"))
+_USES = (
+    ("weights", "weights_bytes"),
+    ("mapped", "mapped_bytes"),
+    ("working", "working_bytes"),
+    ("kv", "kv_bytes"),
+    ("total", "total_bytes"),
+)
 _LEAST_WIDTH = 40
 _LANDINGS = {"spare": "the spare device {}", "idle": "{}, which is idle"}
 
@@ -99,7 +105,15 @@ def _way(model: dict[str, Any]) -> Iterator[str]:
 def _load(load: dict[str, Any]) -> str:
     again = ", rounded once more" if load["requantised"] else ""
     read, held = f"{_mib(load['read_bytes'])} MiB of {load['stored']}", f"{_mib(load['held_bytes'])} MiB"
-    return f"load {read} -> {held} in {load['precision']}{again}, about {_seconds(load['expected_s'])}"
+    return f"load {read} -> {held} in {load['precision']}{again}{_mapped(load)}, about {_seconds(load['expected_s'])}"
+
+
+def _mapped(load: dict[str, Any]) -> str:
+    """What lies as the kernels want it is used where it lies; all else is packed once."""
+    if not load["mapped_bytes"]:
+        return ""
+    rest = f", {_mib(load['repacked_bytes'])} MiB packed anew" if load["repacked_bytes"] else ""
+    return f", {_mib(load['mapped_bytes'])} MiB of it mapped{rest}"
 
 
 def _drain(drain: dict[str, Any]) -> str:
@@ -111,6 +125,8 @@ def _device(device: dict[str, Any]) -> Iterator[str]:
     now, peak, after = device["now"], device["peak"], device["after"]
     yield f"  {device['device'] + ' (MiB)':<14}{'now':>10}{'at most':>12}{'after':>12}"
     for label, key in _USES:
+        if key == "mapped_bytes" and not any(each[key] for each in (now, peak, after)):
+            continue
         during = f"   while {peak['during']} loads" if key == "total_bytes" and peak["during"] else ""
         yield f"    {label:<12}{_mib(now[key]):>10}{_mib(peak[key]):>12}{_mib(after[key]):>12}{during}"
     if not device["memory_bytes"]:

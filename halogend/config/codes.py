@@ -80,6 +80,7 @@ class Code(enum.StrEnum):
     TEMPLATE_UNREADABLE = "HCF-1205"
     KEY_FILE = "HCF-1206"
     TLS_FILE = "HCF-1207"
+    NO_DIGESTS = "HCF-1208"
     DEVICES_OVER_HOST = "HCF-1210"
 
     # checkpoints

@@ -7,7 +7,7 @@ may not. A value that could not be learnt is None and its rules are skipped.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -18,6 +18,29 @@ class Fault:
     code: str
     message: str
     hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """A file whose pages serve as weights: whoever else maps it shares them. `volume` and `inode` as stat(2) has
+    them."""
+
+    volume: int
+    inode: int
+    bytes: int
+
+
+def mapped_bytes(mapped: Iterable[MappedFile], shared: Iterable[MappedFile] = ()) -> int:
+    """What these take of one memory: a file that several have mapped is there once, the most of it that one of them
+    has. What is counted as `shared` already is not counted again."""
+    files: dict[tuple[int, int], int] = {}
+    for each in mapped:
+        key = each.volume, each.inode
+        files[key] = max(files.get(key, 0), each.bytes)
+    for each in shared:
+        key = each.volume, each.inode
+        files[key] = max(0, files.get(key, 0) - each.bytes)
+    return sum(files.values())
 
 
 BLOCK_TOKENS = 16  # positions in a block of KV memory
@@ -61,7 +84,8 @@ class ModelFacts:
 
     `fault` set: the checkpoint cannot be used, and the other values may all be None. `format` is
     what the magic bytes say (gguf, safetensors, v2, ...). `kv` is for the model's kv_cache_dtype on its
-    device and its prefill_chunk. `working_bytes` is what a generation takes beside weights and KV.
+    device and its prefill_chunk. `working_bytes` is what a generation takes beside weights and KV, `weight_bytes`
+    what of its weights is its own; `mapped` are the others.
     """
 
     fault: Fault | None = None
@@ -72,6 +96,7 @@ class ModelFacts:
     template_fault: Fault | None = None
     weight_bytes: int | None = None
     working_bytes: int = 0
+    mapped: tuple[MappedFile, ...] = ()
     kv: KvFacts | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from halogend.config.codes import Code, find
-from halogend.config.facts import DeviceFacts, Facts, FileFact, KvFacts, ModelFacts
+from halogend.config.facts import DeviceFacts, Facts, FileFact, KvFacts, ModelFacts, mapped_bytes
 from halogend.config.placement import by_device, host_entries, kv_ratios, spares
 from halogend.config.places import Places
 from halogend.config.policy_rules import holds_no_request
@@ -13,8 +13,7 @@ from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES, PRODUCTS, cores_of, cores_text
 
-READABLE_FORMATS = ("gguf", "safetensors")
-_KNOWN_FORMATS = ("gguf", "safetensors", "v2")
+READABLE_FORMATS = ("gguf", "safetensors", "v2")
 
 
 def check_facts(document: Document, places: Places, facts: Facts) -> Iterator[Problem]:
@@ -54,14 +53,13 @@ def _checkpoint(model: ModelConfig, known: ModelFacts, path: str, places: Places
         hint = known.fault.hint or (code.remedy if code else "")
         yield places.problem(known.fault.code, f"{path}.model", known.fault.message, hint)
     elif found is not None and found not in READABLE_FORMATS:
-        is_known = found in _KNOWN_FORMATS
-        code = Code.NOT_AVAILABLE_YET if is_known else Code.CHECKPOINT_UNKNOWN_FORMAT
-        what = (
-            f"{model.model} is a {found} checkpoint, which is not available yet"
-            if is_known
-            else (f"{model.model} is of no known format ({found})")
-        )
-        yield places.problem(code, f"{path}.model", what, f"this release reads {', '.join(READABLE_FORMATS)}")
+        what = f"{model.model} is of no known format ({found})"
+        hint = f"this release reads {', '.join(READABLE_FORMATS)}"
+        yield places.problem(Code.CHECKPOINT_UNKNOWN_FORMAT, f"{path}.model", what, hint)
+    elif found not in {None, "v2"} and model.load.verify == "full":
+        what = f"`load.verify` is full, and a {found} checkpoint has no digests to check"
+        hint = "convert it to v2 (halogend convert), or write header"
+        yield places.problem(Code.NO_DIGESTS, f"{path}.load.verify", what, hint)
 
 
 def _template(model: ModelConfig, known: ModelFacts, path: str, places: Places) -> Iterator[Problem]:
@@ -138,12 +136,14 @@ def _device(document: Document, device: DeviceFacts, facts: Facts, places: Place
     """Weights, then one full request of each model, in what the device may give."""
     placed = by_device(document, facts.devices).get(device.id, ())
     known = {index: facts.models.get(model.name) for index, model in placed}
-    fixed = sum((f.weight_bytes or 0) + f.working_bytes for f in known.values() if f)
+    there = [each for each in known.values() if each]
+    mapped = mapped_bytes(file for each in there for file in each.mapped)
+    fixed = mapped + sum((each.weight_bytes or 0) + each.working_bytes for each in there)
     room = usable_bytes(document, device)
     if not placed:
         return
     if fixed >= room:
-        heaviest = max(placed, key=lambda each: (known[each[0]] or ModelFacts()).weight_bytes or 0)[0]
+        heaviest = max(placed, key=lambda each: _weights(known[each[0]]))[0]
         message = f"the models on {device.id} need {_mib(fixed)} for weights and working memory, it has {_mib(room)}"
         hint = "take a smaller model or a stronger quantisation, or raise the device's memory"
         yield places.problem(Code.WEIGHTS_DO_NOT_FIT, f"models[{heaviest}].model", message, hint)
@@ -154,6 +154,10 @@ def _device(document: Document, device: DeviceFacts, facts: Facts, places: Place
         pool = model.kv_cache_bytes or int(ratios.get((model.name, device.id), 0.0) * (room - fixed))
         if about is not None:
             yield from _full_request(model, about, pool, f"models[{index}]", places)
+
+
+def _weights(known: ModelFacts | None) -> int:
+    return 0 if known is None else (known.weight_bytes or 0) + mapped_bytes(known.mapped)
 
 
 def allowance(document: Document, device: DeviceFacts) -> tuple[int, int]:

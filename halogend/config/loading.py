@@ -38,8 +38,12 @@ class LoadConfig(Section):
         ge=5,
         le=DAY_S,
     )
-    verify: Literal["header"] = setting(
-        "How much of the file is checked before it is used.", NEXT_LOAD, default="header", later=("full", "off")
+    verify: Literal["header", "full"] = setting(
+        "How much of the files is checked before they are used: what their headers say, or `full`: every byte of a v2 "
+        "checkpoint too, by the digests that it carries.",
+        NEXT_LOAD,
+        default="header",
+        later=("off",),
     )
 
 

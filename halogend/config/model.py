@@ -38,8 +38,8 @@ class ModelConfig(Section):
         "Share of the traffic of an alias that several models have.", LIVE, default=1.0, ge=0, le=1000
     )
     model: PathText = setting(
-        "Path of the checkpoint: a .gguf file (the first of several parts) or a Hugging Face directory with "
-        "safetensors. A relative path starts at the daemon's working directory.",
+        "Path of the checkpoint: a v2 file (.hgn2), a .gguf file (the first of several parts) or a Hugging Face "
+        "directory with safetensors. A relative path starts at the daemon's working directory.",
         GENERATION,
         path=True,
     )
@@ -50,11 +50,10 @@ class ModelConfig(Section):
         default=None,
         unset="the defaults of this page",
     )
-    load_format: Literal["auto", "gguf", "safetensors"] = setting(
+    load_format: Literal["auto", "v2", "gguf", "safetensors"] = setting(
         "Format of the checkpoint; `auto` decides by the first bytes, and a contradiction is an error.",
         GENERATION,
         default="auto",
-        later=("v2",),
     )
     device: DeviceList = setting(
         "Where it runs: a device, a comma list, a list, or entries of `{id, weight}`, by whose weights requests are "
@@ -72,13 +71,23 @@ class ModelConfig(Section):
         later=("tensor_parallel",),
     )
     precision: Literal["auto", "fp32", "bf16", "int8", "int4"] = setting(
-        "Of the weights in memory; `auto` on a CPU is bf16 where the CPU has it, else fp32. `int8` (a scale for "
+        "Of the weights in memory; `auto` is that of a v2 checkpoint in int8 or int4, and on a CPU else bf16 where the "
+        "CPU has it, else fp32. `int8` (a scale for "
         "each row) and `int4` (groups of 32, asymmetric; the output matrix keeps eight bits) round at load.",
         GENERATION,
         default="auto",
         later=("fp16", "fp8"),
     )
     kernels: KernelsConfig = Field(default=KernelsConfig(), description="Which implementation computes the model.")
+    mmap_threshold: float = setting(
+        "The most of a v2 checkpoint's weights that is used where the file is mapped: shared with whoever maps it too, "
+        "and dropped and read again under memory pressure. The others are copied, or packed where the kernels do not "
+        "take their layout.",
+        NEXT_LOAD,
+        default=0.9,
+        ge=0,
+        le=1,
+    )
     load_thread_num: Annotated[int, Field(ge=1, le=256)] | Literal["auto"] = setting(
         "Threads that read the checkpoint; 1 reads in order, for slow shared disks.", NEXT_LOAD, default="auto"
     )

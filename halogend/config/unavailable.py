@@ -24,7 +24,6 @@ LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyTyp
         schema.DeviceConfig: {"thermal": (OFF,)},
         schema.KernelsConfig: {"cache_dir": ()},
         schema.ModelConfig: {
-            "mmap_threshold": (0.9,),
             "reasoning_parser": (OFF,),
             "tool_parser": (OFF,),
             "priority": (0,),

@@ -6,8 +6,10 @@ the models of a document.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from halogend.config.facts import ModelFacts, mapped_bytes
 from halogend.config.fit import pool_most_bytes, usable_bytes
 from halogend.config.placement import kv_ratios, share_memory, spares
 from halogend.config.schema import Document
@@ -24,7 +26,7 @@ def make_targets(document: Document, gathered: Gathered) -> dict[str, Target]:
     budgets = {each.id: usable_bytes(document, each) for each in gathered.machine.devices}
     found = {}
     for name, resolved in gathered.models.items():
-        own = _fixed_bytes(gathered, name)
+        own = _fixed_bytes([gathered.facts.models[name]])
 
         def room(device: str, fixed: int, name: str = name, own: int = own) -> Room:
             budget = budgets[device]
@@ -71,13 +73,14 @@ class Room:
 
 
 def _taken_by_peers(gathered: Gathered, device: str) -> int:
-    """Weights and working memory of every model there."""
-    return sum(_fixed_bytes(gathered, name) for name, each in gathered.models.items() if device in each.devices)
+    """Weights and working memory of every model there; a file that several map counts once."""
+    there = [gathered.facts.models[name] for name, each in gathered.models.items() if device in each.devices]
+    return _fixed_bytes(there)
 
 
-def _fixed_bytes(gathered: Gathered, name: str) -> int:
-    facts = gathered.facts.models[name]
-    return (facts.weight_bytes or 0) + facts.working_bytes
+def _fixed_bytes(models: Sequence[ModelFacts]) -> int:
+    mapped = mapped_bytes(file for each in models for file in each.mapped)
+    return mapped + sum((each.weight_bytes or 0) + each.working_bytes for each in models)
 
 
 def _target(resolved: Resolved, index: int, room: Room, machine: Machine) -> Target:
@@ -95,7 +98,7 @@ def _target(resolved: Resolved, index: int, room: Room, machine: Machine) -> Tar
         inputs=resolved.inputs,
         spec=replica_spec(resolved, index, limits, pool, machine),
         settings=route_settings(resolved, limits),
-        holding=Holding(device, resolved.load.held_bytes, resolved.working_bytes, kv_bytes),
+        holding=Holding(device, resolved.load.own_bytes, resolved.working_bytes, kv_bytes, mapped=resolved.load.mapped),
         floor_bytes=floor,
         budget_bytes=room.budget_bytes,
         shared_bytes=room.shared_bytes,

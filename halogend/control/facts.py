@@ -12,21 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from halogend.checkpoint.adoption import TAKEN
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.files import stat_of
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.kv_groups import group_layers
-from halogend.checkpoint.sampling import directory_sampling, gguf_sampling
+from halogend.checkpoint.own_text import has_template, sampling_of, text_of
 from halogend.checkpoint.sizes import VALUE_BYTES
-from halogend.checkpoint.tokenizer_files import read_text_files, text_files
+from halogend.checkpoint.tokenizer_files import text_files
 from halogend.config import placement
 from halogend.config.codes import Code
 from halogend.config.facts import BLOCK_TOKENS, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES
 from halogend.control.access import Access, look
-from halogend.control.load_plan import LoadPlan, plan_load
+from halogend.control.load_plan import LoadPlan, Ways, plan_load
 from halogend.control.machine import Machine, probe
 from halogend.control.source_files import read_regular
 from halogend.control.working import Work, working_bytes
@@ -101,29 +102,29 @@ def gather_facts(document: Document) -> Facts:
 
 def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tuple[ModelFacts, Resolved | None]:
     template, template_print, template_fault = _template(model)
-    precision, compute = _precision(model, machine)
-    kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     try:
         checkpoint = open_checkpoint(model.model, model.load_format)
-        if checkpoint.v2 is not None:
-            return ModelFacts(format=checkpoint.format), None
-        load = plan_load(checkpoint, precision, compute, _load_threads(model, machine.cores_of(devices[0])))
-        has_template = _has_template(checkpoint) or template is not None
-        own = _own_sampling(model, checkpoint)
+        ways = _ways(model, checkpoint, machine, devices[0])
+        load, text = plan_load(checkpoint, ways), text_of(checkpoint)
+        with_template = has_template(text) or template is not None
+        own = sampling_of(text, _stated_sampling(model))
         fingerprint = _fingerprint(checkpoint)
     except CheckpointError as error:
         return ModelFacts(fault=Fault(error.code, error.message), template_fault=template_fault), None
-    geometry = checkpoint.geometry
+    geometry, compute = checkpoint.geometry, ways.compute
+    kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     kv = _kv(geometry, kv_dtype, model)
-    working = working_bytes(geometry, model, Work(kv_dtype, kv.step_tokens, has_template, precision in VALUE_BYTES))
+    work = Work(kv_dtype, kv.step_tokens, with_template, ways.precision in VALUE_BYTES)
+    working = working_bytes(geometry, model, work)
     facts = ModelFacts(
         format=checkpoint.format,
         architecture=geometry.architecture,
         context_length=geometry.context_length,
-        has_chat_template=has_template,
+        has_chat_template=with_template,
         template_fault=template_fault,
-        weight_bytes=load.held_bytes,
+        weight_bytes=load.own_bytes,
         working_bytes=working,
+        mapped=load.mapped,
         kv=kv,
     )
     if template_fault is not None or not {*devices} <= {each.id for each in machine.devices}:
@@ -132,11 +133,15 @@ def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tup
     return facts, Resolved(model, geometry, load, working, kv, compute, kv_dtype, devices, template, inputs, own)
 
 
-def _precision(model: ModelConfig, machine: Machine) -> tuple[str, str]:
-    """Of the weights, and of products."""
+def _ways(model: ModelConfig, checkpoint: Checkpoint, machine: Machine, device: str) -> Ways:
+    """What is quantised in a v2 checkpoint was made to be served so."""
     best = "bf16" if machine.has_bf16 else "fp32"
-    precision = best if model.precision == "auto" else model.precision
-    return precision, precision if precision in VALUE_BYTES else best
+    own = checkpoint.v2.metadata.quantisation if checkpoint.v2 is not None else ""
+    precision: str = model.precision
+    if precision == "auto":
+        precision = own if own in TAKEN else best
+    compute = precision if precision in VALUE_BYTES else best
+    return Ways(precision, compute, _load_threads(model, machine.cores_of(device)), model.mmap_threshold)
 
 
 def _load_threads(model: ModelConfig, cores: int) -> int:
@@ -165,7 +170,7 @@ def _fingerprint(checkpoint: Checkpoint) -> str:
     """Device, inode, size and mtime of each file, and the headers' digest: one replaced or rewritten
     differs."""
     files = checkpoint.files
-    if checkpoint.format != "gguf":
+    if checkpoint.format == "safetensors":
         files = (*files, *text_files(checkpoint.path))
     parts = [(str(path), *_status(path)) for path in files]
     return hashlib.sha256(repr((parts, checkpoint.digest)).encode()).hexdigest()
@@ -194,17 +199,7 @@ def _template(model: ModelConfig) -> tuple[str | None, tuple[str, str] | None, F
     return source, (model.chat_template, hashlib.sha256(data).hexdigest()), None
 
 
-def _has_template(checkpoint: Checkpoint) -> bool:
-    if checkpoint.gguf is not None:
-        return checkpoint.gguf.has("tokenizer.chat_template")
-    return read_text_files(checkpoint.path).template is not None
-
-
-def _own_sampling(model: ModelConfig, checkpoint: Checkpoint) -> Mapping[str, float]:
-    """The checkpoint's own sampling defaults, where it states any and the document does not."""
-    overridden = model.sampling.model_fields_set & {
-        name for name in type(model.sampling).model_fields if getattr(model.sampling, name) is not None
-    }
-    if checkpoint.gguf is not None:
-        return gguf_sampling(checkpoint.gguf, overridden)
-    return directory_sampling(checkpoint.path, overridden)
+def _stated_sampling(model: ModelConfig) -> set[str]:
+    """The defaults that nobody asks the checkpoint for."""
+    stated = model.sampling.model_fields_set
+    return {name for name in type(model.sampling).model_fields if getattr(model.sampling, name) is not None} & stated

@@ -13,15 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 
-
-@dataclass(frozen=True, slots=True)
-class MappedFile:
-    """A file whose pages serve as weights: whoever else maps it shares them. `volume` and `inode` as stat(2) has
-    them."""
-
-    volume: int
-    inode: int
-    bytes: int
+from halogend.config.facts import MappedFile, mapped_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +31,11 @@ class Holding:
     def own_bytes(self) -> int:
         """What nobody else could share."""
         return self.weights_bytes + self.working_bytes + self.kv_bytes
+
+    @property
+    def mapped_bytes(self) -> int:
+        """Of mapped files: whoever maps them too takes none of it again."""
+        return mapped_bytes(self.mapped)
 
     @property
     def total_bytes(self) -> int:
@@ -66,11 +63,12 @@ class Holding:
         )
 
 
-def together(holdings: Iterable[Holding]) -> int:
-    """Bytes that these take of one memory: a file that several have mapped is there once."""
+def together(holdings: Iterable[Holding], shared: Iterable[MappedFile] = ()) -> int:
+    """Bytes that these take of one memory: a file that several have mapped is there once, and not counted where it
+    is `shared` with what is counted elsewhere."""
     held = list(holdings)
-    files = {(each.volume, each.inode): each.bytes for holding in held for each in holding.mapped}
-    return sum(each.own_bytes for each in held) + sum(files.values())
+    files = mapped_bytes((each for holding in held for each in holding.mapped), shared)
+    return sum(each.own_bytes for each in held) + files
 
 
 @dataclass(slots=True)
@@ -138,7 +136,13 @@ class Ledger:
 
     def view(self) -> dict[str, dict[str, int | str]]:
         return {
-            name: {"device": h.device, "weights": h.weights_bytes, "working": h.working_bytes, "kv": h.kv_bytes}
+            name: {
+                "device": h.device,
+                "weights": h.weights_bytes,
+                "mapped": h.mapped_bytes,
+                "working": h.working_bytes,
+                "kv": h.kv_bytes,
+            }
             for name, h in self.held().items()
         }
 
@@ -146,6 +150,7 @@ class Ledger:
         held = [h for h in self.held().values() if h.device == device]
         return {
             "weights": sum(h.weights_bytes for h in held),
+            "mapped": mapped_bytes(each for h in held for each in h.mapped),
             "working": sum(h.working_bytes for h in held),
             "kv": sum(h.kv_bytes for h in held),
         }

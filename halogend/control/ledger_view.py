@@ -45,7 +45,7 @@ def _replica(holding: Holding, replica: Replica | None) -> dict[str, Any]:
     counted = {
         "device": holding.device,
         "weights_bytes": holding.weights_bytes,
-        "mapped_bytes": sum(each.bytes for each in holding.mapped),
+        "mapped_bytes": holding.mapped_bytes,
         "working_bytes": holding.working_bytes,
         "kv_bytes": holding.kv_bytes,
         "total_bytes": holding.total_bytes,

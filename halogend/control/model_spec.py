@@ -71,6 +71,8 @@ def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, cores: int) -> 
         pool_floor_bytes=pool.floor_bytes,
         threads=cores,
         load_threads=0 if config.load_thread_num == "auto" else config.load_thread_num,
+        mmap_threshold=config.mmap_threshold,
+        verify=config.load.verify,
         limits=EngineLimits(
             max_model_len=limits.max_model_len,
             max_batch=config.max_batch,

@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from halogend.config.facts import mapped_bytes
 from halogend.control.ledger import Holding
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Bytes of one device that generations hold."""
+    """Bytes of one device that generations hold. `mapped_bytes` are of files, each once."""
 
     weights_bytes: int = 0
     working_bytes: int = 0
     kv_bytes: int = 0
+    mapped_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
-        return self.weights_bytes + self.working_bytes + self.kv_bytes
+        return self.weights_bytes + self.working_bytes + self.kv_bytes + self.mapped_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +66,5 @@ def _use(held: Mapping[str, Holding], device: str) -> Use:
         sum(each.weights_bytes for each in there),
         sum(each.working_bytes for each in there),
         sum(each.kv_bytes for each in there),
+        mapped_bytes(file for each in there for file in each.mapped),
     )

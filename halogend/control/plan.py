@@ -197,7 +197,8 @@ def does_not_fit(target: Target, taken: int, tried: Sequence[str], levers: str) 
     holding = target.holding
     message = (
         f"{target.name} does not fit on {holding.device} beside what runs there: it needs {mib(target.needs_bytes)} "
-        f"(weights {mib(holding.weights_bytes)}, working memory {mib(holding.working_bytes)}, least KV pool "
+        f"(weights {mib(holding.weights_bytes + holding.mapped_bytes)}, working memory "
+        f"{mib(holding.working_bytes)}, least KV pool "
         f"{mib(target.floor_bytes)}); {mib(taken)} of {mib(target.budget_bytes)} are taken"
     )
     if tried:

@@ -194,6 +194,7 @@ def _held(holding: Holding | None) -> dict[str, Any] | None:
     return {
         "device": holding.device,
         "weights_bytes": holding.weights_bytes,
+        "mapped_bytes": holding.mapped_bytes,
         "working_bytes": holding.working_bytes,
         "kv_bytes": holding.kv_bytes,
         "total_bytes": holding.total_bytes,
@@ -213,6 +214,7 @@ def _device(forecast: DeviceForecast, room: Room) -> dict[str, Any]:
 def _use(use: Use) -> dict[str, int]:
     return {
         "weights_bytes": use.weights_bytes,
+        "mapped_bytes": use.mapped_bytes,
         "working_bytes": use.working_bytes,
         "kv_bytes": use.kv_bytes,
         "total_bytes": use.total_bytes,

@@ -98,8 +98,8 @@ class Target:
 
     @property
     def needs_bytes(self) -> int:
-        """Weights, working memory and the least pool."""
-        return self.holding.weights_bytes + self.holding.working_bytes + self.floor_bytes
+        """Weights, mapped or not, working memory and the least pool."""
+        return self.least.total_bytes
 
     def by(self, way: Way) -> Target:
         """The same, come to in this way, with all its replicas."""
@@ -110,11 +110,12 @@ class Target:
         return next((each for each in self.elsewhere if each.device == device), self)
 
     def taken_of(self, held: Iterable[Holding]) -> int:
-        """Bytes of its device's budget that others take: what they hold there, and so much of what they hold of
-        the memory around it as leaves less. Where the devices stay as they are those are the same."""
+        """Bytes of its device's budget that others take, but for files that it maps too: what they hold there, and so
+        much of what they hold of the memory around it as leaves less. Where the devices stay as they are those are
+        the same."""
         around = [each for each in held if share_memory(each.device, self.holding.device)]
-        there = together(each for each in around if each.device == self.holding.device)
-        return max(there, together(around) - (self.shared_bytes - self.budget_bytes))
+        there = together((each for each in around if each.device == self.holding.device), self.holding.mapped)
+        return max(there, together(around, self.holding.mapped) - (self.shared_bytes - self.budget_bytes))
 
     def fits_beside(self, taken_bytes: int) -> bool:
         """Is there room for its weights, working memory and the least pool where `taken_bytes` are held?"""
@@ -133,7 +134,7 @@ class Target:
         """KV bytes its pool may have beside `taken_bytes` of others: what they leave, up to the target
         and never under the floor."""
         holding = self.holding
-        left = self.budget_bytes - taken_bytes - holding.weights_bytes - holding.working_bytes
+        left = self.budget_bytes - taken_bytes - replace(holding, kv_bytes=0).total_bytes
         return max(self.floor_bytes, min(holding.kv_bytes, left))
 
     def grown_beside(self, own: Holding, held: Iterable[Holding], awaited: Iterable[Holding]) -> int:

@@ -1,8 +1,8 @@
 """The bytes of a checkpoint's files while it is loaded.
 
-GGUF files are read: a mapped file that somebody truncates kills the process. The tensors of
+GGUF files are read: a mapped file that somebody truncates kills the process. The tensors of v2 files and
 Hugging Face directories are taken where they lie, from mapped files, whose pages are given back as
-soon as the next are taken: nothing stays mapped after the load, and what was read does not add to
+soon as the next are taken: nothing of this stays mapped after the load, and what was read does not add to
 what is held.
 """
 
@@ -28,6 +28,7 @@ from halogend.engine.codecs import ByteSource
 Bump = Callable[[], None]
 _MAP_NORESERVE = 0x4000  # Linux; the mmap module has no name for it before Python 3.13
 _PIECE_BYTES = 8 << 20  # read at a time
+_SLICE_BYTES = 64 << 20  # copied at a time
 
 
 @contextmanager
@@ -77,7 +78,10 @@ class _Buffers(threading.local):
 
 
 class FileBytes(ByteSource, Protocol):
-    """A `ByteSource` that is told when what it gave is no longer looked at."""
+    """A `ByteSource` that is told when what it gave is no longer looked at. `descriptors` are of the files."""
+
+    @property
+    def descriptors(self) -> Sequence[int]: ...
 
     def release(self) -> None:
         """Whatever this thread took may go."""
@@ -88,7 +92,7 @@ class ReadBytes:
 
     def __init__(self, files: Sequence[Path], descriptors: Sequence[int], bump: Bump) -> None:
         self._files = files
-        self._descriptors = descriptors
+        self.descriptors = descriptors
         self._bump = bump
         self._own = _Buffers()
 
@@ -107,7 +111,7 @@ class ReadBytes:
         path, offset = self._files[tensor.file], tensor.offset + start
         while view:
             try:
-                count = os.preadv(self._descriptors[tensor.file], [view[:_PIECE_BYTES]], offset)
+                count = os.preadv(self.descriptors[tensor.file], [view[:_PIECE_BYTES]], offset)
             except OSError as error:
                 raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be read: {error.strerror}") from error
             if count == 0:
@@ -140,7 +144,7 @@ class MappedBytes:
 
     def __init__(self, files: Sequence[Path], descriptors: Sequence[int], bump: Bump) -> None:
         self._files = files
-        self._descriptors = descriptors
+        self.descriptors = descriptors
         self._bump = bump
         self._taken = _Taken()
         self._maps = [_map(path, descriptor) for path, descriptor in zip(files, descriptors, strict=True)]
@@ -172,7 +176,7 @@ class MappedBytes:
 
     def _check(self, tensor: TensorInfo, place: tuple[int, int, int]) -> None:
         """Touching what lies behind the end of a file that was cut short would kill the process."""
-        if os.fstat(self._descriptors[place[0]]).st_size < place[2]:
+        if os.fstat(self.descriptors[place[0]]).st_size < place[2]:
             message = f"{self._files[place[0]]}: the file ends inside tensor {tensor.name!r}; was it cut short?"
             raise CheckpointError(TRUNCATED, message)
 
@@ -182,3 +186,14 @@ class MappedBytes:
         length = end // mmap.PAGESIZE * mmap.PAGESIZE - begin
         if length > 0:
             self._maps[file].madvise(mmap.MADV_DONTNEED, begin, length)
+
+
+def copy_of(tensor: TensorInfo, files: FileBytes, advance: Callable[[int], None]) -> Tensor:
+    """The tensor's own bytes, uint8, taken a slice at a time. Raises CheckpointError where they cannot be read."""
+    raw = torch.empty(tensor.nbytes, dtype=torch.uint8)
+    for start in range(0, tensor.nbytes, _SLICE_BYTES):
+        count = min(_SLICE_BYTES, tensor.nbytes - start)
+        raw[start : start + count] = files.take(tensor, start, count)
+        advance(count)
+    files.release()
+    return raw

@@ -59,9 +59,9 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What loading brought. `layout` says how many blocks a request holds. `block_count` is the pool's
-    first limit in blocks (block 0 included), `reserve_blocks` the most it can be raised to; `kernels`
-    maps operator to implementation. `peak` has watched the largest steps."""
+    """What loading brought. `mapped_bytes` of `weights_bytes` lie in mapped files. `layout` says how many blocks a
+    request holds. `block_count` is the pool's first limit in blocks (block 0 included), `reserve_blocks` the most
+    it can be raised to; `kernels` maps operator to implementation. `peak` has watched the largest steps."""
 
     runner: Runner
     weights_bytes: int
@@ -74,3 +74,4 @@ class Loaded:
     warmup_s: float
     kernels: dict[str, str]
     peak: Peak | None = None
+    mapped_bytes: int = 0

@@ -15,19 +15,24 @@ import torch
 from halogen_kernels import Kernels, select
 from halogen_kernels.formats import WeightFormat
 
+from halogend.checkpoint.adoption import Adoption, adopt, output_precision
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.kv_groups import KvGroups
-from halogend.checkpoint.sizes import VALUE_BYTES, output_precision, read_bytes
+from halogend.checkpoint.sizes import VALUE_BYTES, mapped_bytes, read_bytes
+from halogend.engine.adopted import Adopted
+from halogend.engine.checking import check_share, checked_bytes
 from halogend.engine.files import open_files
 from halogend.engine.interface import Loaded
 from halogend.engine.kvcache import KvCache
 from halogend.engine.limits import sched_limits
+from halogend.engine.mapping import WeightMap
 from halogend.engine.memory import Peak
 from halogend.engine.models import decoder
 from halogend.engine.models.layers import LayerRecipe, LayerWeights
 from halogend.engine.models.rotary import Rotary
 from halogend.engine.progress import Progress
+from halogend.engine.read_ahead import ReadAhead, Span
 from halogend.engine.runner import ModelRunner
 from halogend.engine.tensors import Packing, WeightSource
 from halogend.engine.warmup import Room, most_rows, warm_up
@@ -50,7 +55,7 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     torch.set_num_threads(1)
     started = time.monotonic()
     arithmetic = Arithmetic.of(spec)
-    model, weights_bytes = _read(spec, arithmetic, progress)
+    model, weights = _read(spec, arithmetic, progress)
     cache, block_count = _make_cache(spec, model.geometry, model.groups)
     loaded = time.monotonic()
     progress.begin("warming")
@@ -62,7 +67,8 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     warm_up(runner, room, layout, limits, arithmetic.kernels.built_sizes(most_rows(room, limits)))
     return Loaded(
         runner=runner,
-        weights_bytes=weights_bytes,
+        weights_bytes=weights.held_bytes,
+        mapped_bytes=weights.mapped_bytes,
         pool_bytes=block_count * cache.block_bytes,
         layout=layout,
         block_bytes=cache.block_bytes,
@@ -75,14 +81,51 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     )
 
 
-def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple[decoder.Decoder, int]:
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """`mapped_bytes` of those `held_bytes` lie in mapped files."""
+
+    held_bytes: int
+    mapped_bytes: int
+
+
+def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple[decoder.Decoder, _Weights]:
     """The model and the bytes of its weights. What only reading needs is gone before the pool is touched:
     both together would be the most that the engine ever takes."""
     checkpoint = open_checkpoint(spec.path, spec.load_format)
+    adoption = adopt(checkpoint, spec.precision, spec.mmap_threshold)
+    mapped = mapped_bytes(checkpoint, adoption)
+    checked = checkpoint.v2 if spec.verify == "full" else None
     with open_files(checkpoint, progress.bump) as files:
-        progress.begin("loading", read_bytes(checkpoint))
-        source = WeightSource(checkpoint, files, arithmetic.packing, progress.advance)
-        return _load_model(checkpoint, arithmetic, source, spec)
+        progress.begin("loading", read_bytes(checkpoint) + (0 if checked is None else checked_bytes(checked)))
+        if checked is not None:
+            check_share(checked, files.descriptors, load_threads(spec), progress.advance, share=(0, 1))
+        weight_map = WeightMap(checkpoint.files, files.descriptors, mapped)
+        adopted = Adopted(checkpoint, adoption, weight_map, files, progress.advance)
+        source = WeightSource(checkpoint, files, arithmetic.packing, progress.advance, adopted)
+        spans = _spans(checkpoint, adoption, in_order=spec.load_threads == 1)
+        yields = spec.loader_niceness > 0
+        with ReadAhead(spans, weight_map, files.descriptors, progress.advance, yields=yields) as ahead:
+            if spec.load_threads == 1:  # in order, and by nobody else
+                ahead.finish()
+            else:
+                ahead.begin()
+            model, held = _load_model(checkpoint, arithmetic, source, spec)
+            ahead.finish()
+    return model, _Weights(held, sum(mapped.values()))
+
+
+def _spans(checkpoint: Checkpoint, adoption: Adoption, *, in_order: bool) -> list[Span]:
+    """Of a v2 checkpoint: what will be looked at, in load order; where it is read `in_order`, nothing is asked for
+    before it is taken."""
+    if checkpoint.v2 is None:
+        return []
+    return [
+        Span(tensor, stays=name in adoption.mapped)
+        for name, weight in checkpoint.weights.items()
+        for tensor in weight.pieces[0].encoded.tensors
+        if name in adoption.mapped or not in_order
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +158,7 @@ class Arithmetic:
 
     def _packing(self, kernels: Kernels) -> Packing:
         """What is quantised is decoded exactly first."""
-        return Packing(kernels.pack_linear, torch.float32 if self.is_quantised else self.dtype)
+        return Packing(kernels.pack_linear, torch.float32 if self.is_quantised else self.dtype, kernels.adopt_linear)
 
 
 def load_threads(spec: EngineSpec) -> int:
@@ -132,7 +175,7 @@ def _load_model(
     geometry, kernels = checkpoint.geometry, arithmetic.kernels
     recipe = decoder.make_recipe(geometry, kernels, arithmetic.dtype, adjacent_pairs=checkpoint.adjacent_pairs)
     embedding = source.embedding("token_embd")
-    output_name = "token_embd" if geometry.tied_embeddings else "output"
+    output_name = "output" if "output" in checkpoint.weights else "token_embd"
     ropes = [rope.stretched(spec.stretched) for rope in geometry.ropes]
     weights = decoder.DecoderWeights(
         embed=embedding,

@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 
 import torch
 from halogen_kernels import LinearWeight
-from halogen_kernels.seam import PackLinear
+from halogen_kernels.seam import AdoptLinear, PackLinear
 from torch import Tensor
 
 from halogend.checkpoint.checkpoint import Checkpoint
 from halogend.checkpoint.errors import TYPE_UNSUPPORTED, CheckpointError
 from halogend.checkpoint.gguf_types import GgmlType
 from halogend.checkpoint.stored import Piece, Plain, Weight
+from halogend.engine.adopted import Adopted
 from halogend.engine.codecs import decode_rows, stored_rows
 from halogend.engine.codecs.source import TensorError
 from halogend.engine.embedding import Embedding
-from halogend.engine.files import FileBytes
+from halogend.engine.files import FileBytes, copy_of
 from halogend.engine.models.source import PairedHeads
 
 Advance = Callable[[int], None]
@@ -42,33 +43,46 @@ class _Scratch(threading.local):
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How matrices are packed: `pack` takes slices of `dtype`."""
+    """How matrices are packed: `pack` takes slices of `dtype`; `adopt`, where there is one, what is used as it
+    lies."""
 
     pack: PackLinear
     dtype: torch.dtype
+    adopt: AdoptLinear | None = None
 
 
 class WeightSource:
     """A model's `TensorSource` over a checkpoint's open files. Safe from several threads.
 
     Every method raises CheckpointError naming the file and the tensor when a file ends early, cannot be
-    read, or holds what cannot be decoded or packed. `advance` is told the bytes done.
+    read, or holds what cannot be decoded or packed. `advance` is told the bytes done, but for those of weights
+    that stay mapped. `adopted` are weights that are used as they lie.
     """
 
-    def __init__(self, checkpoint: Checkpoint, files: FileBytes, packing: Packing, advance: Advance) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        files: FileBytes,
+        packing: Packing,
+        advance: Advance,
+        adopted: Adopted | None = None,
+    ) -> None:
         self._checkpoint = checkpoint
         self._files = files
         self._advance = advance
         self._packing = packing
+        self._adopted = adopted
         self._scratch = _Scratch()
 
     def packed_by(self, packing: Packing) -> WeightSource:
         """The same weights, packed otherwise."""
-        return WeightSource(self._checkpoint, self._files, packing, self._advance)
+        return WeightSource(self._checkpoint, self._files, packing, self._advance, self._adopted)
 
     def linear(self, names: Sequence[str], paired: PairedHeads | None = None) -> LinearWeight:
-        weights = [self._checkpoint.weights[name] for name in names]
         try:
+            if self._packing.adopt is not None and self._adopted is not None and self._adopted.has_parts(names):
+                return self._packing.adopt([self._adopted.part(name) for name in names])
+            weights = [self._checkpoint.weights[name] for name in names]
             return self._packing.pack(self._slices(weights, paired))
         except ValueError as error:
             message = f"{self._checkpoint.path}: weight {names[0]!r} cannot be packed: {error}"
@@ -93,25 +107,17 @@ class WeightSource:
         """The table as it is stored, or in our dtype where that is no single tensor of numbers or blocks."""
         weight = self._checkpoint.weights[name]
         encoded = weight.pieces[0].encoded
+        if self._adopted is not None and self._adopted.has(name):
+            raw = self._adopted.raw(name)
+            return Embedding(encoded.tensors[0].type, raw.view(weight.rows, -1), weight.columns)
         if len(weight.pieces) == 1 and isinstance(encoded, Plain):
-            raw = self._raw(encoded)
+            raw = copy_of(encoded.tensor, self._files, self._advance)
             return Embedding(encoded.tensor.type, raw.view(weight.rows, -1), weight.columns)
         dtype = torch.float32 if self._packing.dtype == torch.float32 else torch.bfloat16
         table = torch.empty(weight.rows, weight.columns, dtype=dtype)
         self._decode(weight.pieces, table)
         plain = GgmlType.BF16 if dtype == torch.bfloat16 else GgmlType.F32
         return Embedding(plain, table.view(torch.uint8), weight.columns)
-
-    def _raw(self, encoded: Plain) -> Tensor:
-        """The tensor's own bytes, copied a slice at a time."""
-        tensor = encoded.tensor
-        raw = torch.empty(tensor.nbytes, dtype=torch.uint8)
-        for start in range(0, tensor.nbytes, SLICE_BYTES):
-            count = min(SLICE_BYTES, tensor.nbytes - start)
-            raw[start : start + count] = self._files.take(tensor, start, count)
-            self._advance(count)
-        self._files.release()
-        return raw
 
     def _slices(self, weights: Sequence[Weight], paired: PairedHeads | None) -> Iterator[Tensor]:
         """The matrices below each other in slices of rows, each valid until the next."""

@@ -202,6 +202,7 @@ def start_failure(spec: EngineSpec, error: BaseException) -> Failure:
 def ready(loaded: Loaded) -> EngineReady:
     return EngineReady(
         weights_bytes=loaded.weights_bytes,
+        mapped_bytes=loaded.mapped_bytes,
         pool_bytes=loaded.pool_bytes,
         block_bytes=loaded.block_bytes,
         block_count=loaded.block_count,

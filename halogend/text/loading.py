@@ -6,12 +6,10 @@ import ctypes
 import gc
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from halogend.checkpoint import gguf_keys
-from halogend.checkpoint.files import is_directory
-from halogend.checkpoint.formats import resolve_format
-from halogend.checkpoint.gguf import read_header
+from halogend.checkpoint.gguf import GgufHeader
+from halogend.checkpoint.own_text import TEMPLATE_KEY, open_text
 from halogend.checkpoint.tokenizer_files import read_text_files
 from halogend.text.chat import ChatTemplate
 from halogend.text.offload import Offload
@@ -20,8 +18,6 @@ from halogend.text.renderer import Renderer
 from halogend.text.tokenizer import Tokenizer
 from halogend.wire.messages import TextSpec
 from halogend.wire.process import nice_thread
-
-_TEMPLATE_KEY = "tokenizer.chat_template"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +59,15 @@ def _give_back() -> None:
 
 def _read(spec: TextSpec, progress: Progress) -> tuple[Tokenizer, str | None]:
     """The tokenizer, and the checkpoint's own template."""
-    if resolve_format(spec.path, spec.load_format) == "safetensors":
-        path = Path(spec.path)
-        files = read_text_files(path if is_directory(path) else path.parent)
+    text = open_text(spec.path, spec.load_format)
+    if isinstance(text, GgufHeader):
+        progress.bump()
+        tokenizer = Tokenizer.from_header(text)
+        own = gguf_keys.text(text, TEMPLATE_KEY) if text.has(TEMPLATE_KEY) else None
+    else:
+        files = read_text_files(text)
         progress.bump()
         tokenizer, own = Tokenizer.from_files(files), files.template
-    else:
-        header = read_header(spec.path)
-        progress.bump()
-        tokenizer = Tokenizer.from_header(header)
-        own = gguf_keys.text(header, _TEMPLATE_KEY) if header.has(_TEMPLATE_KEY) else None
     progress.bump()
     return tokenizer, own
 

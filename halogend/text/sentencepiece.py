@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halogend.checkpoint.errors import TOKENIZER_INVALID, TRUNCATED, CheckpointError, shown
-from halogend.checkpoint.files import read_whole
 from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES
 from halogend.checkpoint.tokenizer_files import AddedToken, TextFiles, invalid
 from halogend.text import pieces
@@ -54,7 +53,7 @@ class _Trained:
 def read_vocabulary(files: TextFiles) -> Vocabulary:
     """Raises CheckpointError."""
     path = files.vocabulary
-    tokens, scores, types, trained = _read_model(path)
+    tokens, scores, types, trained = _read_model(path, files.read_vocabulary(MAX_VOCABULARY_BYTES, TOKENIZER_INVALID))
     if _KINDS.get(trained.kind) != "bpe":
         kind = _KINDS.get(trained.kind, str(trained.kind))
         raise CheckpointError(
@@ -141,12 +140,12 @@ def _added_type(token: AddedToken) -> TokenType:
 # --- the file -------------------------------------------------------------------------------------
 
 
-def _read_model(path: Path) -> tuple[list[str], list[float], list[TokenType], _Trained]:
+def _read_model(path: Path, data: bytes) -> tuple[list[str], list[float], list[TokenType], _Trained]:
     tokens: list[str] = []
     scores: list[float] = []
     types: list[TokenType] = []
     trained = _Trained()
-    for number, value in _fields(path, read_whole(path, MAX_VOCABULARY_BYTES, TOKENIZER_INVALID)):
+    for number, value in _fields(path, data):
         if isinstance(value, int):
             continue
         if number == _PIECES:

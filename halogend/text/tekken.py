@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers
 
 from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError, shown
-from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES, read_json
+from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES, parse_json_object
 from halogend.checkpoint.tokenizer_files import TextFiles, invalid
 from halogend.text import pieces
 from halogend.text.merging import MAX_PIECE_LENGTH
@@ -54,7 +54,7 @@ _DEFAULT_SPECIAL_COUNT = 1000
 def read_vocabulary(files: TextFiles) -> Vocabulary:
     """Raises CheckpointError naming the key."""
     path = files.vocabulary
-    content = read_json(path, MAX_VOCABULARY_BYTES)
+    content = parse_json_object(files.read_vocabulary(MAX_VOCABULARY_BYTES), f"{path}:")
     config = content.get("config")
     if not isinstance(config, dict):
         raise invalid(path, "config", "is missing or no object")

@@ -13,7 +13,7 @@ from typing import Any
 import tokenizers
 
 from halogend.checkpoint.errors import shown
-from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES, read_json
+from halogend.checkpoint.json_object import MAX_VOCABULARY_BYTES, parse_json_object
 from halogend.checkpoint.tokenizer_files import AddedToken, TextFiles, invalid
 from halogend.text import pieces
 from halogend.text.assembly import assembled
@@ -34,7 +34,7 @@ def build(files: TextFiles) -> tuple[Lexicon, WholeEncoder]:
     """Raises CheckpointError naming the key, and the package's bare Exception for what is broken in
     a way that has no name here."""
     path = files.vocabulary
-    content = read_json(path, MAX_VOCABULARY_BYTES)
+    content = parse_json_object(files.read_vocabulary(MAX_VOCABULARY_BYTES), f"{path}:")
     vocab = _checked_vocab(path, content, files.embedding_rows)
     _drop_beyond(content, files.embedding_rows)
     _check_added(path, content, vocab)

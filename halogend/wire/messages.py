@@ -112,11 +112,12 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     `pool_reserve_bytes` is the address range reserved for the KV pool: `limits.pool_bytes` may be
     raised up to it without a restart. `pool_floor_bytes` of it are touched before the engine is ready,
     the rest as it is used. `threads` are intra-operator threads. The scheduler is audited when the engine rests and
-    at its end, and after every `audit_steps` steps where that is not 0.
+    at its end, and after every `audit_steps` steps where that is not 0. Of the weights of a v2 checkpoint that are
+    used as they lie up to `mmap_threshold` stay mapped; with `verify` full its bytes are compared with their digests.
     """
 
     path: str
-    load_format: str  # auto | gguf | safetensors
+    load_format: str  # auto | v2 | gguf | safetensors
     precision: str  # of the weights: fp32 | bf16 | int8 | int4
     compute_dtype: str  # of products: fp32 | bf16
     stretched: bool  # rotary angles for requests past the original context, where there are two kinds
@@ -131,6 +132,8 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     loader_niceness: int = 0  # of the threads that load: above 0 where others serve on these cores
     pool_floor_bytes: int = 0
     audit_steps: int = 0
+    mmap_threshold: float = 0.9
+    verify: str = "header"  # header | full
 
 
 class TextSpec(Part, frozen=True, kw_only=True):
@@ -175,7 +178,8 @@ class Progress(Message, frozen=True, kw_only=True):
 
 
 class EngineReady(Message, frozen=True, kw_only=True):
-    """`pool_bytes` is the KV pool's limit, `pool_touched_bytes` what it takes of the device now.
+    """`mapped_bytes` of `weights_bytes` lie in mapped files. `pool_bytes` is the KV pool's limit, `pool_touched_bytes`
+    what it takes of the device now.
     `transient_bytes`: how far the process rose above what it holds now in the largest steps; None where
     that cannot be learnt."""
 
@@ -188,6 +192,7 @@ class EngineReady(Message, frozen=True, kw_only=True):
     kernels: dict[str, str]  # operator -> implementation that was chosen
     pool_touched_bytes: int = 0
     transient_bytes: int | None = None
+    mapped_bytes: int = 0
 
 
 class TextReady(Message, frozen=True, kw_only=True):

@@ -16,8 +16,9 @@ from support.malformed_files import as_json
 from halogend.checkpoint import checkpoint, errors
 from halogend.checkpoint.checkpoint import open_checkpoint
 from halogend.checkpoint.errors import CheckpointError, shown
-from halogend.checkpoint.json_object import MAX_SETTINGS_BYTES, parse_json_object, read_json
+from halogend.checkpoint.json_object import MAX_SETTINGS_BYTES, parse_json_object
 from halogend.checkpoint.safetensors import Shards
+from halogend.checkpoint.text_sources import Directory, read_object
 from halogend.checkpoint.tokenizer_files import read_text_files
 
 
@@ -106,9 +107,9 @@ def test_settings_beyond_four_mib_are_not_read(name: str, tmp_path: Path) -> Non
 def test_a_vocabulary_may_be_larger(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes(b"{}".ljust(MAX_SETTINGS_BYTES + 1))
-    assert read_json(path, 64 << 20) == {}
+    assert read_object(Directory(tmp_path), path.name, 64 << 20) == {}
     with pytest.raises(CheckpointError, match="is larger than 4 MiB"):
-        read_json(path)
+        read_object(Directory(tmp_path), path.name)
 
 
 # --- the digest -----------------------------------------------------------------------------------

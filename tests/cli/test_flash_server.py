@@ -66,13 +66,13 @@ def test_it_serves_answers_and_stops_with_0(tmp_path, tiny):
 
 
 def test_a_bad_flag_ends_it_with_78_and_all_problems(tmp_path, tiny):
-    done = ended(tmp_path, "--model-path", tiny, "--top-p", "2", "--max-model-len", "99999999", "--mmap-threshold=0.5")
+    done = ended(tmp_path, "--model-path", tiny, "--top-p", "2", "--max-model-len", "99999999", "--mmap-threshold=1.5")
     assert done.returncode == 78
     said = done.stderr.splitlines()
     assert [line.partition(":")[0] for line in said if line.startswith("--")] == [
         "--max-model-len",
-        "--top-p",
         "--mmap-threshold",
+        "--top-p",
     ]
 
 

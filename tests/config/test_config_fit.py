@@ -55,11 +55,16 @@ def test_a_format_that_contradicts_stands_at_load_format() -> None:
     assert "safetensors" in problem.message
 
 
-@pytest.mark.parametrize(
-    ("found", "code"), [("v2", Code.NOT_AVAILABLE_YET), ("unknown", Code.CHECKPOINT_UNKNOWN_FORMAT)]
-)
-def test_a_format_that_cannot_be_read(found: str, code: Code) -> None:
-    assert only(judged("model: /a.gguf\n", model=ModelFacts(format=found))).code == code
+def test_a_format_that_cannot_be_read() -> None:
+    problem = only(judged("model: /a.gguf\n", model=ModelFacts(format="unknown")))
+    assert problem.code == Code.CHECKPOINT_UNKNOWN_FORMAT
+    assert "v2" in problem.hint
+
+
+@pytest.mark.parametrize("found", ["gguf", "safetensors", "v2"])
+def test_full_checks_are_of_a_format_that_has_digests(found: str) -> None:
+    problems = judged("model: /a.gguf\nload: {verify: full}\n", model=replace(FINE, format=found))
+    assert [problem.code for problem in problems] == ([] if found == "v2" else [Code.NO_DIGESTS])
 
 
 def test_a_template_that_cannot_be_read_stands_at_its_field() -> None:

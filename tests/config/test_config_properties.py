@@ -146,7 +146,6 @@ SWITCHES = {"models[].watermarks", "models[].long_prompt"}  # the same, and ther
 SINGLE_VALUED = {
     "apiVersion",
     "models[].engine_version",
-    "models[].load.verify",
 }
 SEVERAL = [field for field in fields() if field.path not in SINGLE_VALUED | SECTIONS | SWITCHES]
 

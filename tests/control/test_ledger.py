@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from support.played.world import until
 
-from halogend.control.ledger import Holding, Ledger, MappedFile, together
+from halogend.config.facts import MappedFile
+from halogend.control.ledger import Holding, Ledger, together
 
 MIB = 1 << 20
 

@@ -73,6 +73,7 @@ def test_l5_the_fields_that_are_not_applied_at_once_are_those_of_the_schema():
         "server.host",
         "server.port",
         "server.admin",
+        "models[].mmap_threshold",
         "models[].load_thread_num",
         "models[].load.progress_timeout_s",
         "models[].load.verify",
@@ -83,16 +84,18 @@ def test_l5_the_fields_that_are_not_applied_at_once_are_those_of_the_schema():
 
 async def test_l5_what_waits_for_the_next_load_is_named_so_and_used_by_it(serving):
     there = await serving()
-    later = {"load_thread_num": 1, "load": {"progress_timeout_s": 7.0}, "warmup": {"kernels": False, "prompt": "Hi"}}
+    later = {"load_thread_num": 1, "mmap_threshold": 0.5, "load": {"progress_timeout_s": 7.0}}
+    later |= {"warmup": {"kernels": False, "prompt": "Hi"}}
     receipt = await reached(there.edit(document(there.model("a", **later))))
     (record,) = receipt.models.values()
     named = {f"models[].{each['field']}": each["class"] for each in record.changes}
     assert named == {path: cls for path, cls in NOT_AT_ONCE.items() if path in named}
-    assert len(named) == 4
+    assert len(named) == 5
     assert (there.stage.loads(), there.unit("a").serving.spec.progress_timeout_s) == (1, 60.0)
     await reached(there.edit(document(there.model("a", "b", **later))))
     assert there.unit("a").serving.spec.progress_timeout_s == 7.0
     assert there.unit("a").serving.spec.warmup_prompt == "Hi"
+    assert there.unit("a").serving.spec.engine.mmap_threshold == 0.5
 
 
 async def test_l5_a_listener_that_is_bound_anew_is_named_so(serving):

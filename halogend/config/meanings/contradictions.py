@@ -122,6 +122,9 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
          "certificate is not valid now. What was active stays active."),
         ("Name a PEM certificate that is valid now, its chain behind it, and its own key without a pass phrase. A file "
          "that is put right is noticed by itself.")),
+    "HCF-1208": ("a checkpoint without digests cannot be checked in full",
+        "`load.verify: full` compares every byte with the digests of a v2 checkpoint; other formats carry none.",
+        "Convert the model to v2 (`halogend convert`), or leave `load.verify` at header."),
     "HCF-1210": ("the devices ask for more memory than the host has",
         "Several `cpu:N` divide the memory of one host; the sizes that are stated are more than that, or leave none.",
         "Lower `memory` of some, or leave it out: what the others leave is shared by cores."),

@@ -1,0 +1,74 @@
+"""Which weights of a v2 checkpoint are used as they lie, instead of being packed anew.
+
+    as it lies    the kernels of a precision take its layout; an embedding table of numbers is always read so
+      mapped      up to a share of all weights: left where the file lies, in load order
+      copied      the rest, into memory that nobody else shares
+    packed        all others: decoded and packed once
+
+Pure: planning and the engine both ask here, so that what is planned is what is done. Must never know a kernel:
+a test compares the table here with what they say themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from halogend.checkpoint.checkpoint import Checkpoint
+from halogend.checkpoint.stored import Plain, RowInt8, TiledInt4, Weight
+from halogend.checkpoint.v2.layout import ROW_INT8, TILED_INT4
+
+V2 = "v2"
+TAKEN: Mapping[str, str] = {"int8": ROW_INT8, "int4": TILED_INT4}
+"""By precision: the layout that its kernels take."""
+_LAYOUTS: Mapping[type, str] = {RowInt8: ROW_INT8, TiledInt4: TILED_INT4}
+_TOGETHER = re.compile(r"(blk\.\d+\.attn_)[qkv]")  # one matrix to the kernels
+_EMBEDDING, _OUTPUT = "token_embd", "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Names of weights that are used as they lie."""
+
+    mapped: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()
+
+    def has(self, name: str) -> bool:
+        return name in self.mapped or name in self.copied
+
+
+def adopt(checkpoint: Checkpoint, precision: str, mmap_threshold: float) -> Adoption:
+    """For weights of `precision` (fp32, bf16, int8, int4). Up to `mmap_threshold` of all their bytes are mapped;
+    matrices that the kernels take together go together."""
+    if checkpoint.format != V2:
+        return Adoption()
+    units: dict[str, list[str]] = {}
+    for name in checkpoint.weights:
+        units.setdefault(_TOGETHER.sub(r"\1qkv", name), []).append(name)
+    sizes = {
+        tuple(names): sum(checkpoint.weights[name].nbytes for name in names)
+        for names in units.values()
+        if all(_lies_right(name, checkpoint.weights[name], precision) for name in names)
+    }
+    left = mmap_threshold * sum(weight.nbytes for weight in checkpoint.weights.values())
+    mapped: list[str] = []
+    for names, nbytes in sizes.items():
+        if nbytes <= left:
+            mapped += names
+            left -= nbytes
+    taken = frozenset(name for names in sizes for name in names)
+    return Adoption(frozenset(mapped), taken - frozenset(mapped))
+
+
+def output_precision(precision: str) -> str:
+    """Four bits lose more in the output matrix than in any other: it keeps eight."""
+    return "int8" if precision == "int4" else precision
+
+
+def _lies_right(name: str, weight: Weight, precision: str) -> bool:
+    stored = weight.pieces[0].encoded
+    if name == _EMBEDDING:
+        return isinstance(stored, Plain)
+    wanted = TAKEN.get(output_precision(precision) if name == _OUTPUT else precision)
+    return wanted is not None and _LAYOUTS.get(type(stored)) == wanted
