@@ -27,6 +27,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--text", metavar="NAME", help="print this text file of a v2 checkpoint, as it lies, and no more"
     )
+    parser.add_argument("--template", action="store_true", help="print the checkpoint's chat template and no more")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(run=run)
 
@@ -39,10 +40,13 @@ def run(args: argparse.Namespace) -> int:
         checkpoint = open_checkpoint(args.path)
         if args.text is not None:
             return _print_text(checkpoint, args.text)
+        template = _template(checkpoint)
     except CheckpointError as error:
         print(f"halogend inspect: {error}", file=sys.stderr)
         return 1
-    found = _described(checkpoint)
+    if args.template:
+        return _print_template(checkpoint, template)
+    found = _described(checkpoint) | {"chat_template": template}
     if args.json:
         print(json.dumps(found))
         return 0
@@ -58,6 +62,27 @@ def _print_text(checkpoint: Checkpoint, name: str) -> int:
         print(f"halogend inspect: {checkpoint.path}: has no text file {name!r}; {has}", file=sys.stderr)
         return 1
     sys.stdout.buffer.write(checkpoint.v2.text(name))
+    return 0
+
+
+def _template(checkpoint: Checkpoint) -> str | None:
+    """As Jinja source. Raises CheckpointError."""
+    from halogend.checkpoint import gguf_keys
+    from halogend.checkpoint.gguf import GgufHeader
+    from halogend.checkpoint.own_text import TEMPLATE_KEY, text_of
+    from halogend.checkpoint.tokenizer_files import own_template
+
+    text = text_of(checkpoint)
+    if isinstance(text, GgufHeader):
+        return gguf_keys.text(text, TEMPLATE_KEY) if text.has(TEMPLATE_KEY) else None
+    return own_template(text)
+
+
+def _print_template(checkpoint: Checkpoint, template: str | None) -> int:
+    if template is None:
+        print(f"halogend inspect: {checkpoint.path}: has no chat template", file=sys.stderr)
+        return 1
+    print(template)
     return 0
 
 
@@ -139,6 +164,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         f" {model['ffn']}{experts}"
     )
     yield f"  context    {model['context_length']}, vocabulary {model['vocab']}"
+    template = found["chat_template"]
+    yield f"  template   {'none' if template is None else f'{len(template)} characters (--template prints it)'}"
     yield f"  weights    {found['quantisation']}: {len(weights)} in {mib(total)}"
     if "entries" in found:
         yield from _v2_lines(found)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.gguf_files import write_gguf
 from support.tiny_models import tiny_llama
 from support.v2_files import SOURCE, TEXT, flipped, write_v2
 
@@ -55,6 +56,21 @@ def test_inspect_prints_a_text_file_as_it_lies(path: Path, capfdbinary: pytest.C
     assert capfdbinary.readouterr().out == TEXT["chat_template.jinja"]
     assert main(["inspect", str(path), "--text", "none"]) == 1
     assert b"it has tokenizer.json, config.json, chat_template.jinja" in capfdbinary.readouterr().err
+
+
+def test_inspect_prints_the_chat_template_wherever_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    gguf = tiny_llama(tmp_path / "model.gguf", chat_template="{{ 'gguf' }}").path
+    files = write_v2(tmp_path / "files.hgn2", text={"tokenizer.json": b"{}", "chat_template.jinja": b"{{ 'jinja' }}"})
+    section = write_gguf(tmp_path / "keys.gguf", {"tokenizer.chat_template": "{{ 'gguf' }}"}, {}).read_bytes()
+    keys = write_v2(tmp_path / "keys.hgn2", text={"gguf": section})
+    for path, template in ((gguf, "{{ 'gguf' }}"), (files, "{{ 'jinja' }}"), (keys, "{{ 'gguf' }}")):
+        assert main(["inspect", str(path), "--template"]) == 0
+        assert capsys.readouterr().out == f"{template}\n"
+        assert main(["inspect", str(path)]) == 0
+        assert f"template   {len(template)} characters" in capsys.readouterr().out
+    bare = write_v2(tmp_path / "bare.hgn2", text={"tokenizer.json": b"{}"})
+    assert main(["inspect", str(bare), "--template"]) == 1
+    assert "has no chat template" in capsys.readouterr().err
 
 
 def test_inspect_takes_other_formats_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
