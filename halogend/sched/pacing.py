@@ -23,6 +23,7 @@ _UNITS = (1.0, 16.0, 16_384.0, 128.0, 131_072.0)  # brings the five to like size
 _STEPS_TO_TRUST = 3  # with prompts in them, before the fit says how large a chunk may be
 _FIRST_TOKENS, _FIRST_TOKENS_ALONE = 64, 256  # chunks until then
 _MOST_SURPRISE = 4.0  # a step that took more than this times what was expected teaches no more than that
+_LEAST_SHARE = 1 / 4  # of the gap is for prompts, however long streams take and whatever margin a rough machine wants
 _BASE_SHARE = 1 / 16  # with nobody streaming a step is long enough that its base is at most this share of it
 
 
@@ -101,13 +102,14 @@ class Pacer:
 
     def allowance(self, work: StepWork, max_gap_s: float, most: int) -> tuple[int, float]:
         """What prompts may add to a step that decodes `work`, in tokens (of at most `most`) and in seconds.
-        A limit of 0 is off: the tokens alone count."""
+        A limit of 0 is off: the tokens alone count. A quarter of the gap is theirs in any case: with less of a
+        step there would be more steps, and streams would wait as long for fewer prompts done."""
         if not max_gap_s:
             return most, math.inf
         if not self.trusted:
             return min(most, _FIRST_TOKENS if work.rows else _FIRST_TOKENS_ALONE), math.inf
         if work.rows:
-            return most, max(0.0, max_gap_s / self._surprise.margin - self.seconds(work))
+            return most, max(_LEAST_SHARE * max_gap_s, max_gap_s / self._surprise.margin - self.seconds(work))
         base_s = self.seconds(StepWork())
         return most, max(max_gap_s, base_s / _BASE_SHARE) - base_s
 

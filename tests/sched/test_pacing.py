@@ -85,6 +85,17 @@ def test_steps_that_take_longer_than_expected_leave_a_margin() -> None:
     assert rough_s < 0.9 * calm_s
 
 
+def test_prompts_go_on_beside_streams_that_take_all_of_the_gap_and_on_a_machine_that_is_rough() -> None:
+    crowd = StepWork(rows=400, context=40_000)
+    calm, rough = taught(), taught(noise=0.4)
+    for step in range(300):
+        rough.learn(crowd, seconds(crowd) * (3 if step % 20 == 0 else 1))
+    assert seconds(crowd) > 0.25
+    for pacer in (calm, rough):
+        _, left_s = pacer.allowance(crowd, 0.25, 4096)
+        assert left_s == 0.25 / 4
+
+
 def test_until_something_is_known_chunks_are_small_beside_streams() -> None:
     pacer = Pacer()
     beside, seconds_left = pacer.allowance(StepWork(rows=3, context=90), 0.25, 4096)

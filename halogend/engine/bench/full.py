@@ -185,9 +185,9 @@ def _drive(load: Load, limits: EngineLimits, args: argparse.Namespace) -> list[S
 
 
 def _changed(limits: EngineLimits, number: int) -> EngineLimits:
-    """Watermarks are off every other time; the pool is smaller in the last of every four."""
+    """Watermarks are off and nothing is kept free every other time; the pool is smaller in the last of every four."""
     pool_bytes = limits.pool_bytes * 3 // 4 if number % 4 == 3 else limits.pool_bytes
-    policy = msgspec.structs.replace(_policy(), soft=0, hard=0) if number % 2 else _policy()
+    policy = msgspec.structs.replace(_policy(), soft=0, hard=0, min_free_ratio=0) if number % 2 else _policy()
     return msgspec.structs.replace(limits, pool_bytes=pool_bytes, policy=policy)
 
 
