@@ -301,7 +301,7 @@ def test_a_failed_start_ends_even_if_nobody_listens(process: TextHarness, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("data", "code"), [(b"", "HCK-1001"), (b"HALOGEN2" + bytes(9), "HCK-1001"), (None, "HCK-1010")]
+    ("data", "code"), [(b"", "HCK-1001"), (b"HALOGEN2" + bytes(9), "HCK-1003"), (None, "HCK-1010")]
 )
 def test_a_checkpoint_that_cannot_be_read_fails_the_start(
     process: TextHarness, tmp_path: Path, data: bytes | None, code: str
