@@ -12,7 +12,7 @@ from halogend.checkpoint.checkpoint import Checkpoint
 from halogend.checkpoint.stored import Encoded, RowInt8, TiledInt4
 from halogend.checkpoint.v2.layout import ROW_INT8, TILED_INT4, Plane
 from halogend.engine.codecs.planes import PLANE_TYPES
-from halogend.engine.files import FileBytes, copy_of
+from halogend.engine.files import FileBytes
 from halogend.engine.mapping import WeightMap
 from halogend.sched.errors import InvariantError
 
@@ -47,7 +47,7 @@ class Adopted:
         tensor = self._stored(name).tensors[0]
         if name in self._adoption.mapped:
             return self._mapped.view(tensor)
-        return copy_of(tensor, self._files, self._advance)
+        return self._files.copy(tensor, self._advance)
 
     def part(self, name: str) -> StoredPart:
         """A matrix in a layout that kernels take. Raises CheckpointError."""

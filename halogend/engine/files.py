@@ -28,7 +28,6 @@ from halogend.engine.codecs import ByteSource
 Bump = Callable[[], None]
 _MAP_NORESERVE = 0x4000  # Linux; the mmap module has no name for it before Python 3.13
 _PIECE_BYTES = 8 << 20  # read at a time
-_SLICE_BYTES = 64 << 20  # copied at a time
 
 
 @contextmanager
@@ -86,27 +85,30 @@ class FileBytes(ByteSource, Protocol):
     def release(self) -> None:
         """Whatever this thread took may go."""
 
+    def copy(self, tensor: TensorInfo, advance: Callable[[int], None]) -> Tensor:
+        """All of the tensor's bytes, uint8, in memory of their own; `advance` is told them as they come. Raises
+        CheckpointError as `take` does."""
+        ...
 
-class ReadBytes:
-    """A `FileBytes` that reads into one buffer a thread: for encodings that look at one tensor at a time."""
+
+class _OpenFiles:
+    """How bytes of open files come into memory that is there. `bump` is called for each piece."""
 
     def __init__(self, files: Sequence[Path], descriptors: Sequence[int], bump: Bump) -> None:
         self._files = files
         self.descriptors = descriptors
         self._bump = bump
-        self._own = _Buffers()
 
-    def take(self, tensor: TensorInfo, start: int, nbytes: int) -> Tensor:
-        if self._own.buffer.numel() < nbytes:
-            self._own.buffer = torch.empty(nbytes, dtype=torch.uint8)
-        taken = self._own.buffer[:nbytes]
-        self._fill(tensor, start, taken)
-        return taken
-
-    def release(self) -> None:
-        """The buffer is used again."""
+    def copy(self, tensor: TensorInfo, advance: Callable[[int], None]) -> Tensor:
+        raw = torch.empty(tensor.nbytes, dtype=torch.uint8)
+        for start in range(0, tensor.nbytes, _PIECE_BYTES):
+            piece = raw[start : start + _PIECE_BYTES]
+            self._fill(tensor, start, piece)
+            advance(len(piece))
+        return raw
 
     def _fill(self, tensor: TensorInfo, start: int, into: Tensor) -> None:
+        """From byte `start` of the tensor on. Raises CheckpointError."""
         view = memoryview(into.numpy().data)
         path, offset = self._files[tensor.file], tensor.offset + start
         while view:
@@ -119,6 +121,24 @@ class ReadBytes:
                 raise CheckpointError(TRUNCATED, message)
             view, offset = view[count:], offset + count
             self._bump()
+
+
+class ReadBytes(_OpenFiles):
+    """A `FileBytes` that reads into one buffer a thread: for encodings that look at one tensor at a time."""
+
+    def __init__(self, files: Sequence[Path], descriptors: Sequence[int], bump: Bump) -> None:
+        super().__init__(files, descriptors, bump)
+        self._own = _Buffers()
+
+    def take(self, tensor: TensorInfo, start: int, nbytes: int) -> Tensor:
+        if self._own.buffer.numel() < nbytes:
+            self._own.buffer = torch.empty(nbytes, dtype=torch.uint8)
+        taken = self._own.buffer[:nbytes]
+        self._fill(tensor, start, taken)
+        return taken
+
+    def release(self) -> None:
+        """The buffer is used again."""
 
 
 @dataclass
@@ -138,14 +158,12 @@ def _map(path: Path, descriptor: int) -> mmap.mmap:
         raise CheckpointError(FILE_UNREADABLE, f"{path}: cannot be mapped: {error.strerror}") from error
 
 
-class MappedBytes:
+class MappedBytes(_OpenFiles):
     """A `FileBytes` over mapped files. Pages are given back when a thread takes something else of the
     same tensor, or releases all."""
 
     def __init__(self, files: Sequence[Path], descriptors: Sequence[int], bump: Bump) -> None:
-        self._files = files
-        self.descriptors = descriptors
-        self._bump = bump
+        super().__init__(files, descriptors, bump)
         self._taken = _Taken()
         self._maps = [_map(path, descriptor) for path, descriptor in zip(files, descriptors, strict=True)]
         self._views = [torch.frombuffer(mapped, dtype=torch.uint8) for mapped in self._maps]
@@ -186,14 +204,3 @@ class MappedBytes:
         length = end // mmap.PAGESIZE * mmap.PAGESIZE - begin
         if length > 0:
             self._maps[file].madvise(mmap.MADV_DONTNEED, begin, length)
-
-
-def copy_of(tensor: TensorInfo, files: FileBytes, advance: Callable[[int], None]) -> Tensor:
-    """The tensor's own bytes, uint8, taken a slice at a time. Raises CheckpointError where they cannot be read."""
-    raw = torch.empty(tensor.nbytes, dtype=torch.uint8)
-    for start in range(0, tensor.nbytes, _SLICE_BYTES):
-        count = min(_SLICE_BYTES, tensor.nbytes - start)
-        raw[start : start + count] = files.take(tensor, start, count)
-        advance(count)
-    files.release()
-    return raw

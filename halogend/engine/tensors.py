@@ -22,7 +22,7 @@ from halogend.engine.adopted import Adopted
 from halogend.engine.codecs import decode_rows, stored_rows
 from halogend.engine.codecs.source import TensorError
 from halogend.engine.embedding import Embedding
-from halogend.engine.files import FileBytes, copy_of
+from halogend.engine.files import FileBytes
 from halogend.engine.models.source import PairedHeads
 
 Advance = Callable[[int], None]
@@ -111,7 +111,7 @@ class WeightSource:
             raw = self._adopted.raw(name)
             return Embedding(encoded.tensors[0].type, raw.view(weight.rows, -1), weight.columns)
         if len(weight.pieces) == 1 and isinstance(encoded, Plain):
-            raw = copy_of(encoded.tensor, self._files, self._advance)
+            raw = self._files.copy(encoded.tensor, self._advance)
             return Embedding(encoded.tensor.type, raw.view(weight.rows, -1), weight.columns)
         dtype = torch.float32 if self._packing.dtype == torch.float32 else torch.bfloat16
         table = torch.empty(weight.rows, weight.columns, dtype=dtype)
