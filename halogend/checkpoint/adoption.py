@@ -1,8 +1,8 @@
 """Which weights of a v2 checkpoint are used as they lie, instead of being packed anew.
 
     as it lies    the kernels of a precision take its layout; an embedding table of numbers is always read so
-      mapped      up to a share of all weights: left where the file lies, in load order
-      copied      the rest, into memory that nobody else shares
+      mapped      up to a share of all weights: left where the file lies
+      copied      the rest, of the last that are loaded, into memory that nobody else shares
     packed        all others: decoded and packed once
 
 Pure: planning and the engine both ask here, so that what is planned is what is done. Must never know a kernel:
@@ -51,14 +51,28 @@ def adopt(checkpoint: Checkpoint, precision: str, mmap_threshold: float) -> Adop
         for names in units.values()
         if all(_lies_right(name, checkpoint.weights[name], precision) for name in names)
     }
-    left = mmap_threshold * sum(weight.nbytes for weight in checkpoint.weights.values())
-    mapped: list[str] = []
-    for names, nbytes in sizes.items():
-        if nbytes <= left:
-            mapped += names
-            left -= nbytes
+    most = mmap_threshold * sum(weight.nbytes for weight in checkpoint.weights.values())
+    copied = _over(sizes, sum(sizes.values()) - most)
     taken = frozenset(name for names in sizes for name in names)
-    return Adoption(frozenset(mapped), taken - frozenset(mapped))
+    return Adoption(taken - copied, copied)
+
+
+def _over(sizes: Mapping[tuple[str, ...], int], excess: float) -> frozenset[str]:
+    """Weights of at least `excess` bytes and little more, the last that are loaded first: none of them could be left
+    out."""
+    found: list[tuple[str, ...]] = []
+    for names, nbytes in reversed(sizes.items()):
+        if nbytes <= excess:
+            found.append(names)
+            excess -= nbytes
+    if excess > 0:  # and all others are larger
+        found.append(min(sizes.keys() - set(found), key=sizes.__getitem__))
+        excess -= sizes[found[-1]]
+    for names in sorted(found, key=sizes.__getitem__, reverse=True):
+        if sizes[names] <= -excess:
+            found.remove(names)
+            excess += sizes[names]
+    return frozenset(name for names in found for name in names)
 
 
 def output_precision(precision: str) -> str:
