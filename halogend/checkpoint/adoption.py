@@ -61,7 +61,7 @@ def _over(sizes: Mapping[tuple[str, ...], int], excess: float) -> frozenset[str]
     """Weights of at least `excess` bytes and little more, the last that are loaded first: none of them could be left
     out."""
     found: list[tuple[str, ...]] = []
-    for names, nbytes in reversed(sizes.items()):
+    for names, nbytes in reversed(list(sizes.items())):
         if nbytes <= excess:
             found.append(names)
             excess -= nbytes
