@@ -25,7 +25,7 @@ from halogend.engine.convert import convert
 
 VARIANTS = ("llama-bias", "qwen2", "qwen3", "qwen3_moe-mixed", "mixtral", "gemma3_text", "phi3-longrope")
 ROUNDED = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-QUANTISED = {"int8": 1 / 127, "fp8": 1 / 16, "int4": 2 / 15}
+QUANTISED = {"int8": 1 / 127, "fp8": 1 / 16, "int4": 3 / 15}
 """By policy: how far a value may be from the source's, of the largest of its row."""
 
 
@@ -78,12 +78,12 @@ def test_quantised_values_are_near_and_the_output_has_its_own_entry(tiny, tmp_pa
     for weight, values in (expected | {"output": expected["token_embd"]}).items():
         error = (found[weight] - values).abs() / values.abs().amax(1, keepdim=True).clamp(min=1e-9)
         bound = QUANTISED[policy] if values.shape[1] > 1 and weight != "token_embd" else 2**-8
-        bound = 1 / 127 if (policy, weight) == ("int4", "output") else bound
+        bound = 1 / 127 if weight == "output" else bound
         assert error.max() <= bound, weight
         if values.shape[1] > 1:
             assert error.max() > 0, weight
     layouts = {entry.name: entry.layout for entry in open_v2(tmp_path / "m.hgn2").entries.values()}
-    assert layouts["output"] == {"int4": "r8.v1", "int8": "r8.v1", "fp8": "f8.v1"}[policy]
+    assert layouts["output"] == "r8.v1"
 
 
 def test_a_gguf_source_of_an_interleaved_order_keeps_it(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_c4_a_quantised_source_keeps_its_bits_and_its_codes(tiny, tmp_path: Path
     for weight in layers:
         largest = expected[weight].abs().amax(1, keepdim=True)
         error = ((found[weight] - expected[weight]).abs() / largest).max()
-        assert error < (2**-9 if is_kept else 2 / 15), weight
+        assert error < (2**-9 if is_kept else 3 / 15), weight
 
 
 _MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")

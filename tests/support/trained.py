@@ -13,8 +13,7 @@ from halogend.engine.bench.prose import TEXT
 
 LIMITS = {"int8": 1.01, "int4": 1.04, "fp8": 1.02}
 """Perplexity by policy, to that of bf16."""
-_WINDOW, _BATCH, _STEPS = 96, 16, 250
-_MEASURED = 512  # bytes
+_WINDOW, _BATCH, _STEPS = 192, 8, 150
 
 
 def trained_model(path: Path) -> tuple[Path, list[int]]:
@@ -47,4 +46,4 @@ def trained_model(path: Path) -> tuple[Path, list[int]]:
         adam.step()
     model.bfloat16().save_pretrained(path)
     write_tokenizer(path, vocab)
-    return path, tokens[:_MEASURED].tolist()
+    return path, tokens[:_WINDOW].tolist()

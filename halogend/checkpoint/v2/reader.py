@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from halogend.checkpoint.errors import FORMAT_UNKNOWN, CheckpointError
 from halogend.checkpoint.files import is_there, open_regular
 from halogend.checkpoint.stored import Weight
 from halogend.checkpoint.v2.entries import TEXT_PREFIX, Entry
@@ -19,6 +20,7 @@ from halogend.checkpoint.v2.index import Metadata, decode_metadata, decode_part,
 from halogend.checkpoint.v2.placing import check_chunks, check_places
 from halogend.checkpoint.v2.reading import pieces_at, read_at
 from halogend.checkpoint.v2.rules import broken
+from halogend.checkpoint.v2.temporary import is_temporary
 from halogend.checkpoint.v2.weights import check_text, find
 
 _PART_NAME = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[^.]*)?")
@@ -67,6 +69,8 @@ def open_v2(path: str | Path) -> V2File:
     Raises CheckpointError naming the file and the rule's key or tensor (docs/checkpoint-v2.md).
     """
     path = Path(path)
+    if is_temporary(path):
+        raise CheckpointError(FORMAT_UNKNOWN, f"{path}: is what a conversion writes, or was left by one that was ended")
     header, raw = _read_front(path)
     if header.is_part:
         _refuse_part(path, raw)

@@ -17,6 +17,7 @@ from pathlib import Path
 from halogend.checkpoint.errors import NO_SPACE, UNWRITABLE, CheckpointError
 from halogend.checkpoint.v2.header import HEADER_BYTES, Header
 
+_NAME = re.compile(r"\..+\.tmp-\d{1,10}-[0-9a-f]+", re.DOTALL)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -85,6 +86,11 @@ class TemporaryFile:
             os.fsync(self.descriptor)
         except OSError as error:
             raise unwritable(self.path, error) from error
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether it has the name of a file that is written, or was left behind: whole or not, it is no checkpoint yet."""
+    return _NAME.fullmatch(path.name) is not None
 
 
 def sync_directory(directory: Path) -> None:

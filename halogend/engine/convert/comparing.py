@@ -71,5 +71,5 @@ def _bound(layout: str, wanted: Tensor) -> Tensor:
         return wanted.abs() * _FP8_STEP + largest * 2**-9 + _TINY
     groups = wanted.view(len(wanted), -1, GROUP_COLUMNS)
     spread = groups.amax(2, keepdim=True) - groups.amin(2, keepdim=True)
-    steps = spread / _INT4_STEPS + groups.abs().amax(2, keepdim=True) * 2**-9 + _TINY
+    steps = spread / _INT4_STEPS * 2 + groups.abs().amax(2, keepdim=True) * 2**-9 + _TINY
     return steps.expand_as(groups).reshape(wanted.shape)

@@ -12,6 +12,7 @@ from halogend.checkpoint.v2.layout import GROUP_COLUMNS
 
 _HALF = GROUP_COLUMNS // 2
 _MOST = 15
+_ROUNDS = 2
 
 
 class Groups(NamedTuple):
@@ -31,12 +32,26 @@ def checked(codes: Tensor, scales: Tensor, minima: Tensor) -> Groups:
 
 
 def quantise(rows: Tensor) -> Groups:
-    """Of float32 [rows, columns], the columns whole groups. Raises ValueError for values beyond float16."""
+    """Of float32 [rows, columns], the columns whole groups. Raises ValueError for values beyond float16.
+
+    From codes over a group's whole range, scale and minimum are fitted to the codes by least squares and the codes
+    to them, twice; each group takes the round that is nearest to its values.
+    """
     wide = rows.view(len(rows), -1, GROUP_COLUMNS)
     low, high = wide.aminmax(dim=2)
-    blank = torch.empty(0, dtype=torch.uint8)
-    _, scales, minima = checked(blank, (high - low) / _MOST, low)
-    return Groups(_codes(wide, scales, minima), scales, minima)
+    best = _rounded(wide, (high - low) / _MOST, low)
+    error = _error(wide, best)
+    found = best
+    for _ in range(_ROUNDS):
+        found = _rounded(wide, *_fitted(wide, found))
+        nearer = (now := _error(wide, found)) < error
+        error = torch.where(nearer, now, error)
+        best = Groups(
+            torch.where(nearer.unsqueeze(2), found.codes, best.codes),
+            torch.where(nearer, found.scales, best.scales),
+            torch.where(nearer, found.minima, best.minima),
+        )
+    return best
 
 
 def tiled(groups: Groups, block: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,8 +67,25 @@ def tiled(groups: Groups, block: int) -> tuple[Tensor, Tensor, Tensor]:
     return codes, scales, minima
 
 
-def _codes(wide: Tensor, scales: Tensor, minima: Tensor) -> Tensor:
-    """The nearest with scales and minima as they are held; those of a group of equal values are 0."""
+def _rounded(wide: Tensor, scales: Tensor, minima: Tensor) -> Groups:
+    """The nearest codes with scales and minima as they are held; those of a group of equal values are 0."""
+    _, scales, minima = checked(torch.empty(0, dtype=torch.uint8), scales, minima)
     steps = scales.float().masked_fill_(scales == 0, 1.0).unsqueeze(2)
     exact = (wide - minima.float().unsqueeze(2)).div_(steps)
-    return exact.round_().clamp_(0, _MOST).to(torch.uint8)
+    return Groups(exact.round_().clamp_(0, _MOST).to(torch.uint8), scales, minima)
+
+
+def _fitted(wide: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
+    """The scale and the minimum with which these codes are nearest to the values, in the least squares."""
+    codes = groups.codes.float()
+    means, centre = codes.mean(2, keepdim=True), wide.mean(2, keepdim=True)
+    spread = (codes - means).square().sum(2)
+    both = ((codes - means) * (wide - centre)).sum(2)
+    scales = torch.where(spread > 0, both / spread.clamp(min=1e-9), groups.scales.float())
+    return scales, centre.squeeze(2) - scales * means.squeeze(2)
+
+
+def _error(wide: Tensor, groups: Groups) -> Tensor:
+    """Squared, [rows, groups]."""
+    values = groups.codes.float().mul_(groups.scales.float().unsqueeze(2)).add_(groups.minima.float().unsqueeze(2))
+    return values.sub_(wide).square_().sum(2)

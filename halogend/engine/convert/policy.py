@@ -35,6 +35,7 @@ _MATRICES: Mapping[str, tuple[PlainType, str]] = {
     "int8": (PlainType.I8, ROW_INT8),
     "int4": (PlainType.U8, TILED_INT4),
 }
+_OUTPUTS: Mapping[str, Quantisation] = {"int4": "int8", "fp8": "int8"}
 _HALVES = frozenset({"F16", "BF16"})
 _EMBEDDING, _OUTPUT, _ROUTER = "token_embd", "output", ".ffn_gate_inp"
 # Stored bits a value, scales and all, up to which a source counts as one of four or of eight bits.
@@ -90,7 +91,7 @@ def _targets(geometry: Geometry, weights: Mapping[str, Weight], policy: Quantisa
         elif each.name == _EMBEDDING:
             kind, layout = _table_type(weights[source], policy), ROW
         else:
-            kind, layout = _MATRICES["int8" if (each.name, policy) == (_OUTPUT, "int4") else policy]
+            kind, layout = _MATRICES[_OUTPUTS.get(policy, policy) if each.name == _OUTPUT else policy]
         yield Target(Wanted(each.name, kind, shape, layout), source)
 
 
