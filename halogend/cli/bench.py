@@ -89,13 +89,18 @@ def _add_sim(kinds: Any) -> None:
 def _add_load(kinds: Any) -> None:
     load = kinds.add_parser(
         "load",
-        help="time and memory of loading a model beside a plain read and conversion",
+        help="time and memory of loading a model beside a plain read and conversion, or beside other formats",
         description="Prints what loading takes beside the least it could: reading the files and converting each"
-        " matrix once. PATH is a model; --synthetic makes one of random weights.",
+        " matrix once. PATH is a model; --synthetic makes one of random weights. With --arms each PATH is a model of"
+        " its own: whole engines are started in turn, llama.cpp beside each GGUF file, up to the first token.",
     )
-    load.add_argument("path", nargs="?", metavar="PATH")
+    load.add_argument("paths", nargs="*", metavar="PATH")
+    load.add_argument("--arms", action="store_true", help="formats beside each other, from nothing to the first token")
     load.add_argument("--synthetic", metavar="SIZE", help="a model of random weights, as 4GiB or 300MiB")
     load.add_argument("--format", help="of the synthetic model: bf16 (default), fp16, gptq, awq, fp8, q4_k, q8_0")
+    load.add_argument(
+        "--formats", help="of the synthetic models with --arms, with commas; v2-bf16, v2-int8, v2-int4 too"
+    )
     load.add_argument("--dir", help="where it is made and kept (default .cache/bench)")
     load.add_argument("--precision", help="what is held: bf16 (default), fp32, int8, int4")
     load.add_argument("--threads", type=int, help="that load (default: as an engine chooses)")
@@ -122,8 +127,9 @@ def run_perplexity(args: argparse.Namespace) -> int:
 
 
 def run_load(args: argparse.Namespace) -> int:
-    options = ("synthetic", "format", "dir", "precision", "threads", "cache", "runs")
-    return _run("halogend.engine.bench.load", args, options, *([args.path] if args.path else []))
+    own = "formats" if args.arms else "format"
+    options = ("synthetic", own, "dir", "precision", "threads", "cache", "runs")
+    return _run(f"halogend.engine.bench.{'load_arms' if args.arms else 'load'}", args, options, *args.paths)
 
 
 def run_scheduling(args: argparse.Namespace) -> int:

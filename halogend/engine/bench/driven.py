@@ -104,7 +104,8 @@ def make_spec(model: str, limits: EngineLimits, threads: int, precision: str = "
 class DrivenEngine:
     """One engine process, serving when it is entered; it is ended when it is left, whatever its state.
 
-    `stats` is its last word about itself, `step_s` the (kind, seconds) of every step it told of.
+    `stats` is its last word about itself, `step_s` the (kind, seconds) of every step it told of. `began_s` is when its
+    process was started, `hello_s` when it said so, `ready_s` when it could serve.
     """
 
     def __init__(self, spec: EngineSpec) -> None:
@@ -121,6 +122,7 @@ class DrivenEngine:
             fds = (their_control.fileno(), their_data.fileno())
             command = [sys.executable, "-m", "halogend.engine", "--control-fd", str(fds[0]), "--data-fd", str(fds[1])]
             environ = {**os.environ, **WORKER_ENVIRONMENT, "OMP_NUM_THREADS": str(self._spec.threads)}
+            self.began_s = time.monotonic()
             self._process = subprocess.Popen(
                 [*command, "--parent-pid", str(os.getpid())],
                 pass_fds=fds,
@@ -131,8 +133,10 @@ class DrivenEngine:
         self._control, self._data = WorkerChannel(our_control), WorkerChannel(our_data)
         try:
             self._await(Hello)
+            self.hello_s = time.monotonic()
             self._control.send(StartEngine(spec=self._spec))
             self.ready = self._await(EngineReady)
+            self.ready_s = time.monotonic()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -145,6 +149,10 @@ class DrivenEngine:
         self._process.wait()
         self._control.close()
         self._data.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def submit(self, request: Generate) -> None:
         self._data.send(request)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from halogend.checkpoint.errors import CheckpointError
 from halogend.engine.bench.children import ChildFailedError, run_child
 from halogend.engine.bench.page_cache import cached_share, drop, read_through
+from halogend.engine.bench.report import Progress, columns, say, size
 from halogend.engine.bench.synthetic import FORMATS, NoSpaceError, make
 
 PRECISIONS = ("bf16", "fp32", "int8", "int4")
@@ -31,7 +31,6 @@ CACHES = ("warm", "cold")
 SIDES = ("ours", "floor")
 _MODULE = "halogend.engine.bench.load"
 _FOLDER = Path(".cache/bench")
-_UNITS = {"MIB": 1 << 20, "GIB": 1 << 30}
 _SECONDS = ("load_s", "load_cpu_s", "floor_s", "floor_cpu_s", "imports_s", "warmup_s")
 _TIMES = {
     "load_s": "load s",
@@ -55,16 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path = args.path or _made(args)
         report = _measure(open_checkpoint(path), args)
     except (CheckpointError, ChildFailedError, NoSpaceError, OSError) as error:
-        _say(f"halogend bench load: {error}", to_stderr=True)
+        say(f"halogend bench load: {error}", to_stderr=True)
         return 1
-    _say(json.dumps(report) if args.json else _table(report))
+    say(json.dumps(report) if args.json else _table(report))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="halogend bench load", description=__doc__)
     parser.add_argument("path", nargs="?", type=Path, metavar="PATH")
-    parser.add_argument("--synthetic", type=_size, metavar="SIZE", help="a model of random weights, as 4GiB or 300MiB")
+    parser.add_argument("--synthetic", type=size, metavar="SIZE", help="a model of random weights, as 4GiB or 300MiB")
     parser.add_argument("--format", choices=FORMATS, default="bf16", help="of the synthetic model (default bf16)")
     parser.add_argument("--dir", type=Path, default=_FOLDER, help="where it is made and kept (default .cache/bench)")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16", help="what is held (default bf16)")
@@ -74,13 +73,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print the figures of every run as JSON")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     return parser
-
-
-def _size(text: str) -> int:
-    match = re.fullmatch(r"(\d+)(MiB|GiB)", text, re.IGNORECASE)
-    if match is None or int(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 4GiB or 300MiB")
-    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def _run_side(args: argparse.Namespace) -> int:
@@ -96,15 +88,15 @@ def _run_side(args: argparse.Namespace) -> int:
         else:
             figures = asdict(load_floor.floor(path, args.precision, args.threads))
     except CheckpointError as error:
-        _say(error.message, to_stderr=True)
+        say(error.message, to_stderr=True)
         return 1
-    _say(json.dumps(figures))
+    say(json.dumps(figures))
     return 0
 
 
 def _made(args: argparse.Namespace) -> Path:
     """The synthetic model, made now or before."""
-    progress = _Progress(f"making {args.format} weights")
+    progress = Progress(f"making {args.format} weights")
     path = make(args.format, args.synthetic, args.dir, progress.report)
     progress.end()
     return path
@@ -162,51 +154,18 @@ def _table(report: dict[str, Any]) -> str:
     found = [f"{run[side]['cached_share']:.0%}" for run in runs if run["cache"] == "cold" for side in SIDES]
     held_as = f"{report['stored']} held as {report['precision']}"
     how = f"medians of {len(runs) // len(report['medians'])} runs, {threads} loading threads, {report['cores']} cores"
-    lines = [f"{report['model']}: {held_as}; {how}", _columns(_TITLES)]
+    lines = [f"{report['model']}: {held_as}; {how}", columns(_TITLES)]
     for cache, row in report["medians"].items():
         sizes = [f"{row[name] / (1 << 20):.0f} MiB" for name in ("read_bytes", "held_bytes")]
         times = [f"{row[name]:.2f}" for name in _TIMES]
         peaks = [f"{row[name] / (1 << 20):.0f} MiB" for name in ("peak_over_held_bytes", "peak_file_bytes")]
-        lines.append(_columns((cache, *sizes, *times, *peaks)))
+        lines.append(columns((cache, *sizes, *times, *peaks)))
     for cache, row in report["medians"].items():
         beside = f"imports {row['imports_s']:.1f} s, warm-up {row['warmup_s']:.1f} s"
         lines.append(f"{cache}: beside that {beside}; load average {row['load_average']:.1f}")
     if found:
         lines.append(f"left in the page cache when cold: {', '.join(found)}")
     return "\n".join(lines)
-
-
-def _columns(cells: Iterable[str]) -> str:
-    return "".join(f"{cell:>13}" for cell in cells)
-
-
-class _Progress:
-    """Says how far a long work is: one line that changes on a terminal, plain lines elsewhere."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._shows = sys.stderr.isatty()
-        self._every_s = 0.2 if self._shows else 10.0
-        self._began = self._told = time.monotonic()
-
-    def report(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._told < self._every_s:
-            return
-        self._told = now
-        rate = done / (now - self._began)
-        text = f"{self._what}: {done >> 20} of {total >> 20} MiB, {rate / (1 << 20):.0f} MiB/s"
-        text += f", {(total - done) / rate:.0f} s left"
-        sys.stderr.write(f"\r{text}  " if self._shows else f"{text}\n")
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        if self._shows and self._told > self._began:
-            sys.stderr.write("\n")
-
-
-def _say(text: str, *, to_stderr: bool = False) -> None:
-    (sys.stderr if to_stderr else sys.stdout).write(text + "\n")
 
 
 if __name__ == "__main__":

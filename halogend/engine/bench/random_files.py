@@ -42,6 +42,7 @@ class Fill(enum.Enum):
     CODES = (PlainType.I32, "any bits")
     GROUPS = (PlainType.I32, "the group of 128 that a column is in")
     SCALES_F16 = (PlainType.F16, "small and above zero")
+    MINIMA_F16 = (PlainType.F16, "small and below zero")
     SCALES_F32 = (PlainType.F32, "small and above zero")
     F32 = GgmlType.F32
     Q4_K = GgmlType.Q4_K
@@ -51,6 +52,13 @@ class Fill(enum.Enum):
     def type(self) -> PlainType | GgmlType:
         kind: PlainType | GgmlType = self.value[0] if isinstance(self.value, tuple) else self.value
         return kind
+
+
+_UNIFORM: dict[Fill, tuple[float, float, type[np.floating[Any]]]] = {
+    Fill.SCALES_F16: (1e-3, 4e-3, np.float16),
+    Fill.MINIMA_F16: (-3e-2, -1e-2, np.float16),
+    Fill.SCALES_F32: (1e-4, 2e-4, np.float32),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,35 +102,46 @@ def write_gguf(path: Path, metadata: Mapping[str, str | float], entries: Sequenc
             pen.write(file, entry)
 
 
-class _Pen:
-    """Writes tensors and tells how far it has come."""
+class Contents:
+    """What tensors hold, made once for each kind."""
 
-    def __init__(self, total: int, report: Report) -> None:
-        self._contents: dict[Fill, Bytes] = {}
+    def __init__(self) -> None:
+        self._made: dict[Fill, Bytes] = {}
         self._random = np.random.default_rng(0)
-        self._total = total
-        self._done = 0
-        self._report = report
 
-    def write(self, file: BinaryIO, entry: Entry) -> None:
-        left = entry.nbytes
-        content = self._content(entry.fill)
-        at = 0 if entry.fill is Fill.GROUPS else self._start(len(content), entry.fill.type.block_bytes)
-        while left:
-            piece = content[at : at + left]
-            file.write(piece.data)
-            left -= len(piece)
-            self._done += len(piece)
+    def pieces(self, fill: Fill, nbytes: int) -> Iterator[Bytes]:
+        """`nbytes` in all."""
+        content = self._content(fill)
+        at = 0 if fill is Fill.GROUPS else self._start(len(content), fill.type.block_bytes)
+        while nbytes:
+            piece = content[at : at + nbytes]
+            yield piece
+            nbytes -= len(piece)
             at = 0
-            self._report(self._done, self._total)
 
     def _start(self, length: int, block_bytes: int) -> int:
         return int(self._random.integers(length // block_bytes)) * block_bytes
 
     def _content(self, fill: Fill) -> Bytes:
-        if fill not in self._contents:
-            self._contents[fill] = _make(fill, self._random).reshape(-1).view(np.uint8)
-        return self._contents[fill]
+        if fill not in self._made:
+            self._made[fill] = _make(fill, self._random).reshape(-1).view(np.uint8)
+        return self._made[fill]
+
+
+class _Pen:
+    """Writes tensors and tells how far it has come."""
+
+    def __init__(self, total: int, report: Report) -> None:
+        self._contents = Contents()
+        self._total = total
+        self._done = 0
+        self._report = report
+
+    def write(self, file: BinaryIO, entry: Entry) -> None:
+        for piece in self._contents.pieces(entry.fill, entry.nbytes):
+            file.write(piece.data)
+            self._done += len(piece)
+            self._report(self._done, self._total)
 
 
 def _make(fill: Fill, random: np.random.Generator) -> NDArray[Any]:
@@ -140,10 +159,9 @@ def _make(fill: Fill, random: np.random.Generator) -> NDArray[Any]:
             return random.integers(0, 256, _BLOCK_BYTES, np.uint8)
         case Fill.GROUPS:
             return (np.arange(count) // 128).astype(np.int32)
-        case Fill.SCALES_F16:
-            return random.uniform(1e-3, 4e-3, count).astype(np.float16)
-        case Fill.SCALES_F32:
-            return random.uniform(1e-4, 2e-4, count).astype(np.float32)
+        case Fill.SCALES_F16 | Fill.MINIMA_F16 | Fill.SCALES_F32:
+            low, high, dtype = _UNIFORM[fill]
+            return random.uniform(low, high, count).astype(dtype)
         case Fill.Q4_K | Fill.Q8_0:
             return _ggml_blocks(random, count, fill)
 

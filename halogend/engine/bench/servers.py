@@ -29,7 +29,7 @@ class ServerLostError(Exception):
 @contextlib.contextmanager
 def daemon(model: dict[str, Any]) -> Iterator[int]:
     """`halogend run` with one model, on a port of its own; the port. Raises ServerLostError."""
-    port = _free_port()
+    port = free_port()
     document = {"apiVersion": "halogen.dev/v1alpha1", "server": {"host": _HOST, "port": port}, "models": [model]}
     with tempfile.TemporaryDirectory(prefix="halogend-bench-") as folder:
         config = Path(folder) / "config.yaml"
@@ -44,7 +44,7 @@ def daemon(model: dict[str, Any]) -> Iterator[int]:
 def llama_cpp(model: str, parallel: int, request_tokens: int, threads: int) -> Iterator[int]:
     """llama.cpp's server from the wheel `xllamacpp`, with room for `parallel` requests of `request_tokens`; the
     port. Raises ServerLostError."""
-    port = _free_port()
+    port = free_port()
     settings = {"model": model, "parallel": parallel, "context": parallel * request_tokens, "threads": threads}
     command = [sys.executable, "-m", "halogend.engine.bench.peer_server", json.dumps(settings | {"port": port})]
     with _serving(command, port, "/health", dict(os.environ)):
@@ -90,7 +90,7 @@ def _is_ready(port: int, path: str) -> bool:
         connection.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as sock:
         sock.bind((_HOST, 0))
         return int(sock.getsockname()[1])

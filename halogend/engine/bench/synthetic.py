@@ -7,6 +7,7 @@ any other. There is no tokenizer: nothing sensible could be said with it.
     gptq, awq           four bits in groups of 128 columns, with stored zero points
     fp8                 E4M3 with a scale for each 128 x 128
     q4_k, q8_0          GGUF blocks, embedding and output too
+    v2-bf16, v2-int8, v2-int4   see synthetic_v2
 """
 
 from __future__ import annotations
@@ -18,15 +19,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halogend.checkpoint import rope
+from halogend.checkpoint.geometry import Geometry
+from halogend.engine.bench import synthetic_v2 as v2
 from halogend.engine.bench.random_files import Entry, Fill, write_gguf, write_safetensors
 
 FORMATS = ("bf16", "fp16", "gptq", "awq", "fp8", "q4_k", "q8_0")
+V2_FORMATS = tuple(v2.FORMATS)
 _GGUF_FILLS = {"q4_k": Fill.Q4_K, "q8_0": Fill.Q8_0}
 _GROUP = 128
 _BLOCK = 128
 _SHARDS = 5
 _LEAST_LAYERS = 12
 _CONTEXT = 4096
+_EPS = 1e-5
+_ROPE_BASE = 10000.0
 _RECIPE = 1  # part of the name: files of an older recipe are not taken for those of a newer one
 _SPARE_BYTES = 1 << 30  # of the disk, left free
 
@@ -46,6 +53,25 @@ class Sizes:
     @property
     def head_dim(self) -> int:
         return self.hidden // self.heads
+
+    def geometry(self, layers: int) -> Geometry:
+        return Geometry(
+            architecture="llama",
+            layers=layers,
+            hidden=self.hidden,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            ffn=self.ffn,
+            vocab=self.vocab,
+            context_length=_CONTEXT,
+            rms_eps=_EPS,
+            windows=(None,) * layers,
+            ropes=(rope.plain(_ROPE_BASE, self.head_dim),),
+            rope_of=(0,) * layers,
+            query_scale=self.head_dim**-0.5,
+            tied_embeddings=False,
+        )
 
     def matrices(self) -> dict[str, tuple[int, int]]:
         """Of one layer, by their names in Hugging Face directories."""
@@ -85,11 +111,13 @@ class NoSpaceError(Exception):
     """The disk has too little room."""
 
 
-def make(kind: str, nbytes: int, folder: Path, report: Report) -> Path:
-    """The model of about `nbytes` in `folder`, made unless it is there already; `report` is told the
-    bytes written and wanted. Raises NoSpaceError, and OSError if it cannot be written."""
-    suffix = ".gguf" if kind in _GGUF_FILLS else ""
-    path = folder / f"synthetic-{kind}-{nbytes >> 20}MiB-{_RECIPE}{suffix}"
+def make(kind: str, nbytes: int, folder: Path, report: Report, *, like: str | None = None) -> Path:
+    """The model that takes about `nbytes` as `kind`, or as `like`, in `folder`, made unless it is there already;
+    `report` is told the bytes written and wanted. Raises NoSpaceError, and OSError or CheckpointError if it
+    cannot be written."""
+    suffix = ".gguf" if kind in _GGUF_FILLS else ".hgn2" if kind in V2_FORMATS else ""
+    size = f"{nbytes >> 20}MiB" if like in (None, kind) else f"{nbytes >> 20}MiB-as-{like}"
+    path = folder / f"synthetic-{kind}-{size}-{_RECIPE}{suffix}"
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,8 +126,10 @@ def make(kind: str, nbytes: int, folder: Path, report: Report) -> Path:
     partial = path.with_name(f"{path.name}.partial")
     _discard(partial)
     try:
-        sizes, layers = choose(kind, nbytes)
-        if suffix:
+        sizes, layers = choose(like or kind, nbytes)
+        if kind in V2_FORMATS:
+            v2.write_v2(partial, sizes.geometry(layers), kind, report)
+        elif suffix:
             write_gguf(partial, _gguf_metadata(sizes, layers), list(_gguf_entries(sizes, layers, kind)), report)
         else:
             partial.mkdir()
@@ -122,6 +152,8 @@ def choose(kind: str, nbytes: int) -> tuple[Sizes, int]:
 
 
 def _total(sizes: Sizes, layers: int, kind: str) -> int:
+    if kind in V2_FORMATS:
+        return v2.v2_bytes(sizes.geometry(layers), kind)
     entries = _gguf_entries if kind in _GGUF_FILLS else _hf_entries
     return sum(entry.nbytes for entry in entries(sizes, layers, kind))
 
@@ -145,8 +177,8 @@ def _config(sizes: Sizes, layers: int, kind: str) -> dict[str, Any]:
         "head_dim": sizes.head_dim,
         "vocab_size": sizes.vocab,
         "max_position_embeddings": _CONTEXT,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
+        "rms_norm_eps": _EPS,
+        "rope_theta": _ROPE_BASE,
         "hidden_act": "silu",
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16" if _plain(kind) is Fill.BF16 else "float16",
@@ -219,6 +251,6 @@ def _gguf_metadata(sizes: Sizes, layers: int) -> dict[str, str | float]:
         "llama.feed_forward_length": sizes.ffn,
         "llama.attention.head_count": sizes.heads,
         "llama.attention.head_count_kv": sizes.kv_heads,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.freq_base": 10000.0,
+        "llama.attention.layer_norm_rms_epsilon": _EPS,
+        "llama.rope.freq_base": _ROPE_BASE,
     }

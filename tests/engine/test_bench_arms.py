@@ -1,0 +1,190 @@
+"""Formats beside each other in the benchmark of loading: what is made, what ranks read, how it adds up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from halogend.checkpoint import rope
+from halogend.checkpoint.geometry import Geometry
+from halogend.checkpoint.v2 import shards
+from halogend.checkpoint.v2.reader import open_v2
+from halogend.cli.main import main as halogend
+from halogend.engine.bench import load_arms, load_ranks, load_start, synthetic, synthetic_v2
+from halogend.engine.bench.children import ChildFailedError
+
+MIB = 1 << 20
+
+
+def silent(done: int, total: int) -> None:
+    assert 0 < done <= total
+
+
+@pytest.fixture
+def make_v2(tmp_path: Path) -> Callable[[str], Path]:
+    """Two layers with twelve heads: they divide by two, three and four; the vocabulary does not by three."""
+
+    def make(kind: str) -> Path:
+        geometry = Geometry(
+            architecture="llama",
+            layers=2,
+            hidden=384,
+            heads=12,
+            kv_heads=12,
+            head_dim=32,
+            ffn=1536,
+            vocab=1024,
+            context_length=512,
+            rms_eps=1e-5,
+            windows=(None, None),
+            ropes=(rope.plain(10000.0, 32),),
+            rope_of=(0, 0),
+            query_scale=32**-0.5,
+            tied_embeddings=False,
+        )
+        path = tmp_path / f"{kind}.hgn2"
+        synthetic_v2.write_v2(path, geometry, kind, silent)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("kind", synthetic.V2_FORMATS)
+def test_a_synthetic_v2_file_is_whole(tmp_path: Path, kind: str) -> None:
+    path = synthetic.make(kind, 30 * MIB, tmp_path, silent)
+    file = open_v2(path)
+    assert file.metadata.quantisation == synthetic_v2.FORMATS[kind]
+    assert path.stat().st_size == pytest.approx(30 * MIB, rel=0.05)
+    assert synthetic.make(kind, 30 * MIB, tmp_path, silent) == path
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_formats_of_one_model(tmp_path: Path) -> None:
+    v2 = synthetic.choose("v2-int4", 30 * MIB)
+    path = synthetic.make("awq", 30 * MIB, tmp_path, silent, like="v2-int4")
+    assert "as-v2-int4" in path.name
+    config = json.loads((path / "config.json").read_text())
+    assert (config["hidden_size"], config["num_hidden_layers"]) == (v2[0].hidden, v2[1])
+
+
+@pytest.mark.parametrize("kind", synthetic.V2_FORMATS)
+def test_ranks_read_their_own_ranges_and_no_more(kind: str, make_v2: Callable[[str], Path]) -> None:
+    """Bytes as the kernel counts them. What every rank has is read by each, all else by one of them."""
+    file = open_v2(make_v2(kind))
+    weights = [entry for entry in file.entries.values() if not entry.is_text]
+    whole = sum(entry.nbytes for entry in weights)
+    for of in (1, 2, 3, 4):
+        ranks = [load_ranks.read_rank(file, rank, of) for rank in range(of)]
+        for figures in ranks:
+            assert figures.wanted_bytes <= figures.asked_bytes < figures.wanted_bytes + 4096
+        repeated = sum(entry.nbytes for entry in weights if not shards.is_shared(entry, of))
+        scales = sum(
+            plane.nbytes
+            for entry in weights
+            if shards.is_shared(entry, of) and entry.layout == "r8.v1" and entry.shard.axis == 1
+            for plane in entry.planes
+            if plane.name == "scales"
+        )
+        padding = sum(entry.nbytes - sum(plane.nbytes for plane in entry.planes) for entry in weights)
+        found = sum(figures.wanted_bytes for figures in ranks)
+        assert found == pytest.approx(whole + (of - 1) * (repeated + scales), abs=of * padding)
+        assert of == 1 or max(figures.wanted_bytes for figures in ranks) < 0.8 * whole
+
+
+def test_ranks_are_processes_that_start_at_once(make_v2: Callable[[str], Path]) -> None:
+    path = make_v2("v2-int4")
+    first, second = load_ranks.read_ranks(path, 2)
+    assert first.wanted_bytes == second.wanted_bytes < path.stat().st_size
+    assert first.read_s > 0
+    with pytest.raises(ChildFailedError, match="sizes that divide are 1, 2, 3, 4, 6, 12"):
+        load_ranks.read_ranks(path, 5)
+
+
+@pytest.mark.parametrize(
+    ("stored", "held"),
+    [
+        ("Q4_K", "int4"),
+        ("gptq int4 g128", "int4"),
+        ("awq int4 g128", "int4"),
+        ("IQ4_NL", "int4"),
+        ("int4", "int4"),
+        ("Q8_0", "int8"),
+        ("int8", "int8"),
+        ("BF16", "bf16"),
+        ("bf16", "bf16"),
+        ("F16", "bf16"),
+        ("fp8 e4m3 128x128", "bf16"),
+        ("Q6_K", "bf16"),
+    ],
+)
+def test_weights_are_held_in_as_many_bits_as_they_are_stored_in(stored: str, held: str) -> None:
+    assert load_arms.held_as(stored) == held
+
+
+def test_medians_and_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The arms take turns, each round from another one on; the second of two engines shares the first one's pages."""
+    asked: list[str] = []
+
+    def started(path: str, precision: str, threads: int) -> load_start.StartFigures:
+        asked.append(f"{Path(path).name.split('-')[1]} {precision}")
+        return load_start.StartFigures(len(asked), 10.0 * len(asked), 100 * MIB, 20 * MIB)
+
+    @contextlib.contextmanager
+    def running(spec: object) -> Iterator[tuple[int, load_start.StartFigures]]:
+        yield 1, load_start.StartFigures(1, 2, 100 * MIB, 20 * MIB)
+
+    monkeypatch.setattr(load_arms, "start_ours", started)
+    monkeypatch.setattr(load_arms, "running", running)
+    monkeypatch.setattr(load_arms, "read_ranks", lambda path, of: [load_ranks.RankFigures(1.0, 9, 9, 0)] * of)
+    monkeypatch.setattr(load_arms, "memory_of", lambda pid: {"Pss": 60 * MIB})
+    command = ["--synthetic", "4MiB", "--formats", "v2-int4,awq", "--dir", str(tmp_path), "--cache", "warm"]
+    assert load_arms.main([*command, "--runs", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert asked == ["v2 int4", "awq int4", "awq int4", "v2 int4"]
+    v2, awq = report["medians"]
+    assert (v2["load_s"], awq["load_s"], awq["first_token_s"]) == (2.5, 2.5, 25.0)
+    assert v2["cached_share"] == 1.0
+    assert [pair["ratio"] for pair in report["pairs"]] == [1.2]
+    [ranks] = report["ranks"]
+    assert [row["of"] for row in ranks["rows"]] == [1, 2]
+    assert load_arms.main([*command, "--runs", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("medians of 1 rounds")
+    assert "PSS 100 MiB alone, 120 MiB of two: 1.20" in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "named"),
+    [
+        ([], 2, "either models' PATHs or --synthetic"),
+        (["--synthetic", "4MiB", "--formats", "v2-int4,zip"], 2, "no format 'zip'; there are bf16"),
+        (["/nowhere/at/all"], 1, "/nowhere/at/all"),
+    ],
+)
+def test_what_cannot_be_measured(
+    arguments: list[str], status: int, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.ExitStack() as stack:
+        if status == 2:
+            stack.enter_context(pytest.raises(SystemExit, match="2"))
+        assert load_arms.main(arguments) == status
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_engines_of_several_formats(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = ["bench", "load", "--arms", "--synthetic", "60MiB", "--formats", "v2-int4,q4_k,v2-bf16,bf16"]
+    assert halogend([*command, "--dir", str(tmp_path), "--runs", "1", "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert len(report["medians"]) == 8
+    for row in report["medians"]:
+        assert 0 < row["load_s"] < row["first_token_s"]
+        assert row["cached_share"] == (1.0 if row["cache"] == "warm" else 0.0)
+    assert {pair["arm"] for pair in report["pairs"]} == {ranks["arm"] for ranks in report["ranks"]}
+    assert all(1.0 < pair["ratio"] < 2.0 for pair in report["pairs"])
