@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import threading
@@ -23,7 +24,9 @@ from halogend.checkpoint.checkpoint import open_checkpoint
 from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.sizes import mapped_bytes, weight_bytes
 from halogend.checkpoint.tensor_table import TensorInfo
+from halogend.checkpoint.v2.digests import Chunk
 from halogend.engine import loading, read_ahead
+from halogend.engine.checking import check_share, checked_bytes
 from halogend.engine.interface import Loaded
 from halogend.engine.mapping import WeightMap
 from halogend.engine.progress import Progress
@@ -280,3 +283,22 @@ def test_c5_one_at_a_time_reads_a_file_from_a_slow_disk(
         ahead.finish()
     assert sum(reading.told) == reading.tensor.nbytes, "a lock that is never given back stops no load"
     os.close(other)
+
+
+def test_ranks_check_each_its_own_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank i of n every n-th from the i-th on: together all of them, none twice."""
+    path = as_v2(tiny_llama(tmp_path / "a.gguf").path, tmp_path / "a.hgn2")
+    file = open_checkpoint(path).v2
+    assert file is not None
+    places = [(number, file.header.data_start + number * 10_000) for number in range(5)]
+    data = path.read_bytes()
+    chunks = [Chunk(n, 0, at, 10_000, hashlib.sha256(data[at : at + 10_000]).hexdigest()) for n, at in places]
+    monkeypatch.setattr("halogend.engine.checking.chunks_of", lambda _: chunks)
+    told: list[int] = []
+    with path.open("r+b", buffering=0) as damaged:
+        damaged.seek(chunks[1].offset + 5)
+        damaged.write(bytes([data[chunks[1].offset + 5] ^ 1]))
+        check_share(file, [damaged.fileno()], 2, told.append, share=(0, 2))
+        with pytest.raises(CheckpointError, match="their digest does not match"):
+            check_share(file, [damaged.fileno()], 2, lambda _: None, share=(1, 2))
+    assert (sum(told), checked_bytes(file)) == (30_000, 50_000)
