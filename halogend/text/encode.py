@@ -5,22 +5,20 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
-from halogend.checkpoint.files import is_directory
-from halogend.checkpoint.formats import resolve_format
-from halogend.checkpoint.gguf import read_header
+from halogend.checkpoint.gguf import GgufHeader
+from halogend.checkpoint.own_text import open_text
 from halogend.checkpoint.tokenizer_files import read_text_files
 from halogend.text.tokenizer import Tokenizer
 
 
 def encode(path: str, text: str) -> list[int]:
-    """Of a Hugging Face directory or a GGUF file. Raises CheckpointError."""
-    if resolve_format(path, "auto") == "gguf":
-        tokenizer = Tokenizer.from_header(read_header(path))
+    """With the tokenizer of the checkpoint at `path`, whatever its format. Raises CheckpointError."""
+    found = open_text(path, "auto")
+    if isinstance(found, GgufHeader):
+        tokenizer = Tokenizer.from_header(found)
     else:
-        directory = Path(path)
-        tokenizer = Tokenizer.from_files(read_text_files(directory if is_directory(directory) else directory.parent))
+        tokenizer = Tokenizer.from_files(read_text_files(found))
     return tokenizer.encode(text, add_special=True, parse_special=False)
 
 

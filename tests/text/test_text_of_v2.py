@@ -17,6 +17,7 @@ from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.gguf import GgufHeader
 from halogend.checkpoint.own_text import has_template, open_text, sampling_of, text_of
 from halogend.checkpoint.tokenizer_files import read_text_files
+from halogend.text.encode import encode
 from halogend.text.tokenizer import Tokenizer
 
 
@@ -40,6 +41,7 @@ def test_the_same_ids_and_the_same_template(kind: str, tmp_path: Path) -> None:
         assert ours.encode(sample, add_special=True, parse_special=True) == theirs.encode(
             sample, add_special=True, parse_special=True
         )
+    assert encode(str(path), LANGUAGES[0]) == encode(str(source), LANGUAGES[0]) != []
     assert ours.end_ids == theirs.end_ids
     found, wanted = text_of(open_checkpoint(path)), text_of(open_checkpoint(source))
     assert has_template(found)
