@@ -133,11 +133,11 @@ def test_medians_and_the_table(
 
     def started(path: str, precision: str, threads: int) -> load_start.StartFigures:
         asked.append(f"{Path(path).name.split('-')[1]} {precision}")
-        return load_start.StartFigures(len(asked), 10.0 * len(asked), 100 * MIB, 20 * MIB)
+        return load_start.StartFigures(len(asked), 0.5, 10.0 * len(asked), 100 * MIB, 20 * MIB)
 
     @contextlib.contextmanager
     def running(spec: object) -> Iterator[tuple[int, load_start.StartFigures]]:
-        yield 1, load_start.StartFigures(1, 2, 100 * MIB, 20 * MIB)
+        yield 1, load_start.StartFigures(1, 0.5, 2, 100 * MIB, 20 * MIB)
 
     monkeypatch.setattr(load_arms, "start_ours", started)
     monkeypatch.setattr(load_arms, "running", running)

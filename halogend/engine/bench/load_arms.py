@@ -34,7 +34,7 @@ PEER = "llama.cpp"
 SYNTHETIC = ("v2-int4", "q4_k", "awq", "gptq", "v2-bf16", "bf16")
 _RANKS = (1, 2, 3, 4)
 _MIB = 1 << 20
-_SECONDS = ("load_s", "first_token_s")
+_SECONDS = ("load_s", "warmup_s", "first_token_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,9 @@ def _ranks(arm: Arm, caches: Sequence[str], rounds: int) -> dict[str, Any]:
 def _table(report: dict[str, Any]) -> str:
     lines = [f"medians of {report['rounds']} rounds, {report['cores']} cores; load of {PEER}: from its start"]
     wide: Callable[[str], str] = "{:<52}".format
-    lines.append(wide("arm") + columns(("held as", "cache", "in cache", "load s", "token s", "PSS MiB", "load avg")))
+    lines.append(
+        wide("arm") + columns(("held as", "cache", "in cache", "load s", "warm-up s", "token s", "PSS MiB", "load avg"))
+    )
     for row in report["medians"]:
         times = (f"{row[name]:.2f}" for name in _SECONDS)
         cells = (row["precision"], row["cache"], f"{row['cached_share']:.0%}", *times)

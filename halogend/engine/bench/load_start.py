@@ -32,11 +32,13 @@ _POLL_S = 0.01
 @dataclass(frozen=True, slots=True)
 class StartFigures:
     """`load_s`: an engine's Hello to every weight usable, pool built, warmed up; of llama.cpp, which says no
-    Hello, all from the start of its process until it serves. `first_token_s`: the start of the process to the
-    first token of a prompt of 16. Bytes are of the process, after that: `pss_bytes` counts a page that
-    several processes map as a share for each (proc(5))."""
+    Hello, all from the start of its process until it serves. `warmup_s` is the part of ours that the warm-up
+    takes, when all weights are usable; 0 of llama.cpp, which does not tell. `first_token_s`: the start of the
+    process to the first token of a prompt of 16. Bytes are of the process, after that: `pss_bytes` counts a
+    page that several processes map as a share for each (proc(5))."""
 
     load_s: float
+    warmup_s: float
     first_token_s: float
     pss_bytes: int
     anonymous_bytes: int
@@ -61,6 +63,7 @@ def running(spec: EngineSpec) -> Iterator[tuple[int, StartFigures]]:
                 engine.pid,
                 StartFigures(
                     load_s=engine.ready_s - engine.hello_s,
+                    warmup_s=engine.ready.warmup_s,
                     first_token_s=first_s - engine.began_s,
                     pss_bytes=memory["Pss"],
                     anonymous_bytes=memory["Anonymous"],
@@ -113,7 +116,7 @@ def start_peer(path: str) -> StartFigures:
             memory = memory_of(process.pid)
         finally:
             process.kill()
-    return StartFigures(ready_s - began_s, first_s - began_s, memory["Pss"], memory["Anonymous"])
+    return StartFigures(ready_s - began_s, 0.0, first_s - began_s, memory["Pss"], memory["Anonymous"])
 
 
 def _await_listening(stderr: IO[bytes] | None) -> None:
