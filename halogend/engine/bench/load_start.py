@@ -124,7 +124,7 @@ def _await_listening(stderr: IO[bytes] | None) -> None:
     lines: list[bytes] = []
     for line in stderr or ():
         lines.append(line)
-        if line.startswith(b"listening"):
+        if b"listening " in line:  # the dots of its progress may stand before
             threading.Thread(target=lambda: list(stderr or ()), daemon=True).start()
             return
     raise ChildFailedError(lines[-1].decode(errors="replace").strip() if lines else "llama.cpp ended without a word")
