@@ -199,12 +199,12 @@ def test_near_capacity_alone_needs_to_be_told_how_long_clients_think(capsys: pyt
     assert "--think" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("used", "cached", "met"), [(97, 0, True), (40, 60, False)])
+@pytest.mark.parametrize(("used", "cached", "met"), [(437, 0, True), (436, 76, False), (200, 312, False)])
 def test_a_pool_is_full_of_what_is_held_and_not_of_what_is_cached(used: int, cached: int, met: bool) -> None:
     counts = dict.fromkeys(("running", "waiting", "prompt_tokens", "generated_tokens", "steps"), 0)
     stats = EngineStats(
         **counts,
-        blocks_total=100,
+        blocks_total=500,
         blocks_used=used,
         blocks_cached=cached,
         preemptions=1,
