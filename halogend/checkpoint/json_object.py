@@ -11,6 +11,7 @@ from halogend.checkpoint.errors import KEY_INVALID, CheckpointError, shown
 
 MAX_SETTINGS_BYTES = 4 << 20  # three times those of a tokenizer with 6,000 added tokens
 MAX_VOCABULARY_BYTES = 64 << 20
+_MOST_PLACE = 1000  # characters of a place to which the next key is added still
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # one alone or half of a pair; only an escape can write it
 
 
@@ -63,17 +64,29 @@ def _check_texts(value: dict[str, Any], what: str, code: str) -> None:
 
 
 def _texts(value: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The texts of a document, names of keys too, each with the place where it stands."""
-    left: list[tuple[str, Any]] = [("", value)]
-    while left:
-        place, part = left.pop()
-        if isinstance(part, dict):
-            inner = [(f"{place}.{key}" if place else key, each) for key, each in part.items()]
-            yield from ((name, name) for name, _ in inner)
-        else:
-            inner = [(f"{place}[{index}]", each) for index, each in enumerate(part)]
-        yield from ((name, each) for name, each in inner if isinstance(each, str))
-        left += [(name, each) for name, each in inner if isinstance(each, dict | list)]
+    """The texts of a document, names of keys too, each with the place where it stands. Holds no more at once
+    than the document is deep: it may be of millions of small parts."""
+    open_parts = [_inner("", value)]
+    while open_parts:
+        if (found := next(open_parts[-1], None)) is None:
+            open_parts.pop()
+            continue
+        name, part = found
+        if isinstance(part, str):
+            yield name, part
+        elif isinstance(part, dict | list) and part:
+            open_parts.append(_inner(name, part))
+
+
+def _inner(place: str, part: dict[str, Any] | list[Any]) -> Iterator[tuple[str, Any]]:
+    """What an object or a list holds, and an object's keys, each with its place, as far as a message tells it."""
+    if isinstance(part, list):
+        yield from ((f"{place}[{index}]", each) for index, each in enumerate(part))
+        return
+    for key, each in part.items():
+        name = place if len(place) > _MOST_PLACE else f"{place}.{key}" if place else key
+        yield name, key
+        yield name, each
 
 
 def _refuse_constant(name: str) -> NoReturn:

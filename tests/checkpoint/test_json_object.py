@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,21 @@ def test_what_is_no_object_is_refused_with_the_place(data: bytes, says: str) -> 
 def test_half_of_a_surrogate_pair_is_refused_by_key(data: bytes, key: str) -> None:
     wanted = f"file: key {key} is no valid Unicode: it holds half of a surrogate pair"
     assert refusal(data).message == wanted
+
+
+def test_places_of_texts_take_no_more_memory_than_the_document() -> None:
+    """Many small parts, and long keys within each other, of which each would be in the place of the next."""
+    long = "k" * 20_000
+    data = '{"a": [' + "[[]], " * 50_000 + r'"\ud83d\ude00"], "b": ' + f'{{"{long}": ' * 200 + r'"\ud800"' + "}" * 201
+    tracemalloc.start()
+    try:
+        message = refusal(data.encode()).message
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "half of a surrogate pair" in message
+    assert len(message) < 200
+    assert peak < 8 * len(data)
 
 
 @pytest.mark.parametrize("text", [r"\ud83d\ude00", r"\\ud800", r"\uD83D\uDE00\ud83d\ude00"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
+from support.v2_files import copy_v2, edited
 from support.v2_hostile import CASES, OF_THE_DATA
 
 from halogend.checkpoint.checkpoint import open_checkpoint
@@ -34,6 +36,20 @@ def test_data_that_breaks_a_rule_opens_and_is_found_by_verify_alone(rule: str, t
     (fault,) = verify(open_v2(path))
     assert fault.code == RULES[rule]
     assert fault.message.endswith(f" ({rule})")
+
+
+@pytest.mark.parametrize("item", [b"{}", b"[]", b"1.5", rb'"\u00e9"'])
+def test_an_index_that_is_small_on_disk_and_huge_in_memory_is_refused_before_it_is_decoded(item: bytes, tmp_path: Path):
+    many = b'{"dropped": [' + b",".join([item] * 400_000) + b"]}"
+    path = edited(copy_v2(tmp_path / "m.hgn2"), metadata=many)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match=r"values in \d+ bytes, more than any index \(V2-14\)$"):
+            open_v2(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(many) + (1 << 20)
 
 
 def test_every_rule_has_a_file_and_a_place_on_the_page():

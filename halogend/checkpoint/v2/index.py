@@ -26,6 +26,7 @@ from halogend.checkpoint.v2.rules import broken
 CHUNK_BYTES: Literal[8388608] = 8388608
 MOST_PARTS = 99_999
 _MOST_QUOTED = 200  # characters
+_LEAST_VALUE_BYTES, _FEW_VALUES = 12, 1 << 16  # an index has about 18 bytes a value
 NO_DIGEST = "0" * 64  # stands for one that is not known yet
 Quantisation = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 TextKind = Literal["gguf", "files"]
@@ -161,6 +162,10 @@ def set_digest(entries: Sequence[Entry]) -> str:
 
 
 def _object(raw: bytes, path: Path) -> dict[str, Any]:
+    """Refuses first what would take many times its bytes in memory: 64 MiB of `{},` are 2 GB."""
+    values = sum(map(raw.count, (b",", b"{", b"[")))
+    if values > _FEW_VALUES + len(raw) // _LEAST_VALUE_BYTES:
+        raise broken("V2-14", path, f"the metadata has {values} values in {len(raw)} bytes, more than any index")
     try:
         return parse_json_object(raw, "the metadata")
     except CheckpointError as error:
