@@ -12,7 +12,7 @@ from halogend.checkpoint.v2.layout import GROUP_COLUMNS
 
 _HALF = GROUP_COLUMNS // 2
 _MOST = 15
-_ROUNDS = 2
+_ROUNDS = 3
 
 
 class Groups(NamedTuple):
@@ -31,20 +31,23 @@ def checked(codes: Tensor, scales: Tensor, minima: Tensor) -> Groups:
     return found
 
 
-def quantise(rows: Tensor) -> Groups:
+def quantise(rows: Tensor, importance: Tensor | None = None) -> Groups:
     """Of float32 [rows, columns], the columns whole groups. Raises ValueError for values beyond float16.
 
     From codes over a group's whole range, scale and minimum are fitted to the codes by least squares and the codes
-    to them, twice; each group takes the round that is nearest to its values.
+    to them, a few times; each group takes the round that is nearest to its values. Columns count by their
+    `importance`, float32 [columns] above 0: the mean square of what they are multiplied with, as far as is known.
     """
     wide = rows.view(len(rows), -1, GROUP_COLUMNS)
+    share = torch.ones(wide.shape[1:]) if importance is None else importance.view(wide.shape[1:])
+    share = share / share.sum(1, keepdim=True)
     low, high = wide.aminmax(dim=2)
     best = _rounded(wide, (high - low) / _MOST, low)
-    error = _error(wide, best)
+    error = _error(wide, best, share)
     found = best
     for _ in range(_ROUNDS):
-        found = _rounded(wide, *_fitted(wide, found))
-        nearer = (now := _error(wide, found)) < error
+        found = _rounded(wide, *_fitted(wide, found, share))
+        nearer = (now := _error(wide, found, share)) < error
         error = torch.where(nearer, now, error)
         best = Groups(
             torch.where(nearer.unsqueeze(2), found.codes, best.codes),
@@ -75,17 +78,18 @@ def _rounded(wide: Tensor, scales: Tensor, minima: Tensor) -> Groups:
     return Groups(exact.round_().clamp_(0, _MOST).to(torch.uint8), scales, minima)
 
 
-def _fitted(wide: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
+def _fitted(wide: Tensor, groups: Groups, share: Tensor) -> tuple[Tensor, Tensor]:
     """The scale and the minimum with which these codes are nearest to the values, in the least squares."""
     codes = groups.codes.float()
-    means, centre = codes.mean(2, keepdim=True), wide.mean(2, keepdim=True)
-    spread = (codes - means).square().sum(2)
-    both = ((codes - means) * (wide - centre)).sum(2)
+    mean, centre = ((each * share).sum(2, keepdim=True) for each in (codes, wide))
+    codes = codes.sub_(mean)
+    spread = (codes.square() * share).sum(2)
+    both = (codes * (wide - centre)).mul_(share).sum(2)
     scales = torch.where(spread > 0, both / spread.clamp(min=1e-9), groups.scales.float())
-    return scales, centre.squeeze(2) - scales * means.squeeze(2)
+    return scales, centre.squeeze(2) - scales * mean.squeeze(2)
 
 
-def _error(wide: Tensor, groups: Groups) -> Tensor:
+def _error(wide: Tensor, groups: Groups, share: Tensor) -> Tensor:
     """Squared, [rows, groups]."""
     values = groups.codes.float().mul_(groups.scales.float().unsqueeze(2)).add_(groups.minima.float().unsqueeze(2))
-    return values.sub_(wide).square_().sum(2)
+    return values.sub_(wide).square_().mul_(share).sum(2)

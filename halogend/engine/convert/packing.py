@@ -23,7 +23,7 @@ def packed(entry: Entry, name: str, first: int, count: int, source: Restated) ->
         groups = source.groups(name, first, count)
         if groups is not None:
             return tiled(groups, entry.block), True
-        return tiled(quantise(source.rows(name, first, count)), entry.block), False
+        return tiled(quantise(source.rows(name, first, count), source.importance(name)), entry.block), False
     rows = source.rows(name, first, count)
     if entry.layout == ROW:
         return (_numbers(rows, _NUMBERS[entry.dtype]),), False

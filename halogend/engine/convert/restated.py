@@ -20,6 +20,11 @@ from halogend.engine.models.source import PairedHeads
 
 _TURNED = frozenset({"attn_q", "attn_k", "attn_q.bias", "attn_k.bias", "attn_q_norm", "attn_k_norm"})
 _NORM = "_norm"
+_NORM_BEFORE = {
+    **dict.fromkeys(("attn_q", "attn_k", "attn_v"), "attn_norm"),
+    **dict.fromkeys(("ffn_gate", "ffn_up"), "ffn_norm"),
+}
+_LEAST_SHARE, _TINY = 1e-4, 1e-12  # of the mean, and of all: no column counts for nothing
 
 
 class Restated:
@@ -45,6 +50,18 @@ class Restated:
         self._each(name, first, count, decode)
         values = self._ordered(name, values)
         return values.add_(self._checkpoint.norm_offset) if name.endswith(_NORM) else values
+
+    def importance(self, name: str) -> Tensor | None:
+        """How much each column counts, float32 [columns]: a norm before it multiplies what is of one size by its
+        weights. None where nothing is known."""
+        layer, _, part = name.rpartition(".")
+        if part.isdigit():  # of an expert
+            layer, _, part = layer.rpartition(".")
+        norm = _NORM_BEFORE.get(part)
+        if norm is None or not layer:
+            return None
+        squares = self.rows(f"{layer}.{norm}", 0, self._checkpoint.weights[name].columns).view(-1).square()
+        return squares.clamp(min=max(_LEAST_SHARE * float(squares.mean()), _TINY))
 
     def groups(self, name: str, first: int, count: int) -> Groups | None:
         """The codes of four bits that the source has, None where it has others."""
