@@ -15,7 +15,7 @@ from torch import Tensor
 from halogend.checkpoint.errors import DIGEST_MISMATCH, CheckpointError
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.checkpoint.v2.entries import Entry
-from halogend.checkpoint.v2.layout import GROUP_COLUMNS, ROW, ROW_FP8, ROW_INT8
+from halogend.checkpoint.v2.layout import GROUP_COLUMNS, ROW_FP8, ROW_INT8, TILED_INT4
 from halogend.checkpoint.v2.weights import encoded_of
 from halogend.checkpoint.v2.writer import Writer
 from halogend.engine.codecs import decode_rows
@@ -48,7 +48,7 @@ def compare(writer: Writer, weights: Sequence[Target], source: Restated, path: P
             wanted = source.rows(target.source, first, count)
             found = torch.empty_like(wanted)
             decode_rows(encoded_of(entry), first, count, found, written)
-            if not ((found - wanted).abs() <= _bound(entry.layout, wanted)).all():
+            if not _is_near(entry.layout, found, wanted, source.importance(target.source)):
                 what = f"rows {first} to {first + count - 1} of {entry.name!r} do not have the source's values"
                 raise CheckpointError(DIGEST_MISMATCH, f"{path}: {what}; it was not written")
 
@@ -60,16 +60,25 @@ def _samples(entry: Entry, unit: int) -> Iterator[tuple[int, int]]:
         yield number * unit, unit
 
 
-def _bound(layout: str, wanted: Tensor) -> Tensor:
-    """By how much a value may be off."""
-    if layout == ROW:
-        return wanted.abs() * _NUMBERS_STEP + _TINY
+def _is_near(layout: str, found: Tensor, wanted: Tensor, importance: Tensor | None) -> bool:
+    if layout == TILED_INT4:
+        return _is_fitted(found, wanted, torch.ones(wanted.shape[1]) if importance is None else importance)
+    error = (found - wanted).abs_()
     largest = wanted.abs().amax(1, keepdim=True)
     if layout == ROW_INT8:
-        return largest / 127 + _TINY
-    if layout == ROW_FP8:
-        return wanted.abs() * _FP8_STEP + largest * 2**-9 + _TINY
+        bound = largest / 127
+    elif layout == ROW_FP8:
+        bound = wanted.abs() * _FP8_STEP + largest * 2**-9
+    else:
+        bound = wanted.abs() * _NUMBERS_STEP
+    return bool((error <= bound + _TINY).all())
+
+
+def _is_fitted(found: Tensor, wanted: Tensor, importance: Tensor) -> bool:
+    """A group is off by less than one step of its whole range in the mean, columns weighted as they are when codes
+    are fitted: a column of no importance may be off by any number of steps."""
     groups = wanted.view(len(wanted), -1, GROUP_COLUMNS)
-    spread = groups.amax(2, keepdim=True) - groups.amin(2, keepdim=True)
-    steps = spread / _INT4_STEPS * 2 + groups.abs().amax(2, keepdim=True) * 2**-9 + _TINY
-    return steps.expand_as(groups).reshape(wanted.shape)
+    share = importance.view(groups.shape[1:])
+    error = ((found - wanted).view(groups.shape).square_().mul_(share).sum(2) / share.sum(1)).sqrt_()
+    low, high = groups.aminmax(dim=2)
+    return bool((error <= (high - low) / _INT4_STEPS + groups.abs().amax(2) * 2**-9 + _TINY).all())
