@@ -148,7 +148,12 @@ def test_what_its_caller_does_wrong_is_a_value_error(tmp_path: Path):
 def test_what_a_killed_writer_left_is_removed_by_the_next_of_that_name(tmp_path: Path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    stale = [tmp_path / f".m.hgn2.tmp-{dead.pid}-abcd", tmp_path / f".m-00001-of-00003.hgn2.tmp-{dead.pid}-12ef"]
+    again = tmp_path / f".m.hgn2.tmp-{os.getpid()}-0123"  # whose number another process has since
+    stale = [
+        tmp_path / f".m.hgn2.tmp-{dead.pid}-abcd",
+        tmp_path / f".m-00001-of-00003.hgn2.tmp-{dead.pid}-12ef",
+        again,
+    ]
     others = [
         tmp_path / f".m.hgn2.tmp-{os.getpid()}-abcd",  # whose writer lives
         tmp_path / f".n.hgn2.tmp-{dead.pid}-abcd",
@@ -157,6 +162,8 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_of_that_name(tmp_path:
     ]
     for each in (*stale, *others):
         each.write_bytes(b"")
+    os.utime(again, (0, 0))
+    os.utime(others[3], (0, 0))
     with others[3].open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with writer(tmp_path / "m.hgn2") as one:

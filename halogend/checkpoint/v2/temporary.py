@@ -1,7 +1,7 @@
 """A file that is written beside its place, and takes it when it is whole.
 
 It is locked while it is written, so that what a killed writer left behind is known: nobody holds its
-lock, and the process of its name is gone.
+lock, and the process of its name is gone, or another has its number since: in a container they are few.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import fcntl
 import os
 import re
 import secrets
+import time
 from pathlib import Path
 
 from halogend.checkpoint.errors import NO_SPACE, UNWRITABLE, CheckpointError
 from halogend.checkpoint.v2.header import HEADER_BYTES, Header
 
 _NAME = re.compile(r"\..+\.tmp-\d{1,10}-[0-9a-f]+", re.DOTALL)
+_LOCKED_AFTER_S = 60.0
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -113,10 +115,15 @@ def remove_stale(final: Path) -> list[Path]:
     with contextlib.suppress(OSError):  # what cannot be looked at or removed is only in the way
         for entry in os.scandir(final.parent):
             named = pattern.fullmatch(entry.name)
-            if named and not _is_alive(int(named[2])) and _is_unlocked(Path(entry.path)):
+            if named and (_is_old(entry) or not _is_alive(int(named[2]))) and _is_unlocked(Path(entry.path)):
                 Path(entry.path).unlink(missing_ok=True)
                 removed.append(Path(entry.path))
     return removed
+
+
+def _is_old(entry: os.DirEntry[str]) -> bool:
+    """Whether its writer has had the time to lock it."""
+    return time.time() - entry.stat(follow_symlinks=False).st_mtime > _LOCKED_AFTER_S
 
 
 def _is_alive(pid: int) -> bool:
