@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
     }
     if args.quant_policy is not None:
         chosen["quant_policy"] = args.quant_policy
-    command = [sys.executable, "-m", "halogend.engine.convert", str(args.source), str(args.destination)]
-    command += ["--arguments", json.dumps(chosen), "--parent-pid", str(os.getpid())]
+    command = [sys.executable, "-m", "halogend.engine.convert", "--arguments", json.dumps(chosen)]
+    command += ["--parent-pid", str(os.getpid()), "--", str(args.source), str(args.destination)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL) as child:
         try:
             last = {} if child.stdout is None else _follow(child.stdout)

@@ -39,6 +39,13 @@ def test_it_writes_a_checkpoint_and_prints_json_alone(tmp_path: Path, capfd: pyt
     assert file.entries["blk.0.attn_q"].block == 16
 
 
+def test_a_name_that_begins_like_a_switch_is_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny_llama(tmp_path / "-m.gguf", kind="Q4_1")
+    assert main(["convert", "--no-validate", "--", "-m.gguf", "-m.hgn2"]) == 0
+    assert open_v2(tmp_path / "-m.hgn2").entries
+
+
 def test_what_the_child_said_last_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     doing = [{"doing": what, "done": done, "total": 10} for what in ("converting", "hashing") for done in (0, 4, 10)]
     assert convert._follow(told(*doing, {"written": WRITTEN})) == {"written": WRITTEN}
