@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 from halogend.cli import arguments
@@ -66,15 +67,32 @@ def run(args: argparse.Namespace) -> int:
         chosen["quant_policy"] = args.quant_policy
     command = [sys.executable, "-m", "halogend.engine.convert", "--arguments", json.dumps(chosen)]
     command += ["--parent-pid", str(os.getpid()), "--", str(args.source), str(args.destination)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL) as child:
+    with (
+        _ended_orderly(),
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL) as child,
+    ):
         try:
             last = {} if child.stdout is None else _follow(child.stdout)
             status = child.wait()
         except BaseException:
-            child.send_signal(signal.SIGINT)
+            child.terminate()  # SIGINT is ignored in what a shell runs in the background
             child.wait(_PATIENCE_S)
             raise
     return _tell(args, last, status)
+
+
+@contextlib.contextmanager
+def _ended_orderly() -> Iterator[None]:
+    """SIGTERM ends the conversion as Ctrl-C does: what it has half written goes."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _follow(lines: Iterable[str]) -> dict[str, Any]:

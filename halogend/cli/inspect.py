@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found))
         return 0
-    for line in _lines(found):
-        print(line)
+    for line in _lines(found):  # a file's own words may hold what moves a terminal
+        print("".join(each if each.isprintable() else "?" for each in line))
     return 0
 
 

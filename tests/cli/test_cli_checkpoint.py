@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.gguf_files import write_gguf
 from support.tiny_models import tiny_llama
-from support.v2_files import SOURCE, TEXT, flipped, write_v2
+from support.v2_files import SOURCE, TEXT, edited, flipped, write_v2
 
 from halogend.checkpoint.v2.reader import open_v2
 from halogend.cli.byte_progress import ByteProgress
@@ -31,6 +31,14 @@ def test_inspect_shows_the_model_its_source_its_text_and_each_entry(path: Path, 
     (row,) = (line for line in said.splitlines() if line.startswith("blk.1.ffn_down "))
     assert row.split()[1:5] == ["96x192", "U8", "g32-a4.v1", "columns/32"]
     assert row.split()[6:] == [str(open_v2(path).entries["blk.1.ffn_down"].offset), "11520"]
+
+
+def test_what_a_file_says_does_not_move_the_terminal(path: Path, capsys: pytest.CaptureFixture[str]):
+    edited(path, metadata=lambda document: document.update(producer="x\x1b[2J\n\u202ey"))
+    assert main(["inspect", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "version 1 by x?[2J??y, 1 file(s)\n" in out
+    assert all(line.isprintable() for line in out.splitlines())
 
 
 def test_inspect_as_json_has_all_of_the_index(path: Path, capsys: pytest.CaptureFixture[str]):
