@@ -24,9 +24,7 @@ ENGINE_BYTES = 172 << 20
 TEXT_BYTES = 25 << 20
 TEXT_TOKEN_BYTES = 480  # a token of the vocabulary, with its merges
 RENDERER_BYTES = 16 << 20
-PRODUCT_BYTES = 0.35 * (1 << 20)  # machine code of a product, for each number of rows; measured with SmolLM2
-LARGE_SIZES, SMALL_SIZES = 32, 10  # numbers of rows: as many as oneDNN keeps of five products, those up to 512 rows
-SMALL_VALUES = 1 << 15  # of the matrices that have fewer of them
+PRODUCTS_BYTES = 56 << 20  # measured with SmolLM2 at Ready: five products, each with 32 numbers of rows
 _GROUP_VALUES = 8 << 20  # gathered at once of several sequences; one alone may need more
 _WIDE_BYTES = 4  # soft-capped scores and their context are float32
 
@@ -42,16 +40,8 @@ class Work:
 
 
 def working_bytes(geometry: Geometry, model: ModelConfig, work: Work) -> int:
-    products = _products(geometry) if work.keeps_products else 0
+    products = PRODUCTS_BYTES if work.keeps_products else 0
     return _processes(geometry.vocab, work) + products + _steps(geometry, model, work)
-
-
-def _products(geometry: Geometry) -> int:
-    """Of a layer's five: queries with keys and values, output, gate, up, down."""
-    query, pair = geometry.heads * geometry.head_dim, 2 * geometry.kv_heads * geometry.head_dim
-    rows = (query + pair, query, *3 * (geometry.ffn,))
-    sizes = (SMALL_SIZES if each * geometry.hidden <= SMALL_VALUES else LARGE_SIZES for each in rows)
-    return int(sum(sizes) * PRODUCT_BYTES)
 
 
 def _processes(vocab: int, work: Work) -> int:

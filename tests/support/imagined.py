@@ -137,7 +137,7 @@ class Imagined:
             held //= 2 if model.precision == "int8" else 4
         return Resolved(
             config=model,
-            geometry=GEOMETRY,
+            geometry=_GEOMETRY,
             load=LoadPlan(
                 stored=known["stored"],
                 precision="bf16" if model.precision == "auto" else model.precision,
@@ -174,7 +174,7 @@ def imagined(text: str) -> Imagined:
     return Imagined(**(yaml.safe_load(text) or {}))
 
 
-GEOMETRY = Geometry(
+_GEOMETRY = Geometry(
     architecture="llama",
     layers=1,
     hidden=64,
