@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Kernels run in Triton's interpreter; it asks once, when triton is imported. Children that compile drop it.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(Path(__file__).parent))
 
