@@ -99,9 +99,10 @@ class Span:
 class Workspace:
     """Scratch memory that one step's operators use in turn and the next step uses again. Grows,
     never shrinks; a tensor from it is valid until the next `take` of the same name and dtype.
-    Single writer: the runner's thread."""
+    It lies on `device`. Single writer: the runner's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = torch.device("cpu") if device is None else device
         self._held: dict[tuple[str, torch.dtype], Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -111,6 +112,6 @@ class Workspace:
             wanted *= size
         held = self._held.get((name, dtype))
         if held is None or held.numel() < wanted:
-            held = torch.empty(wanted, dtype=dtype)
+            held = torch.empty(wanted, dtype=dtype, device=self.device)
             self._held[name, dtype] = held
         return held[:wanted].view(shape)
