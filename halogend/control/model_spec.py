@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from halogend.config.placement import FIRST_DEVICE, is_on_host
 from halogend.config.schema import ModelConfig
 from halogend.control.facts import Resolved
 from halogend.control.machine import Machine
@@ -35,7 +36,7 @@ def replica_spec(resolved: Resolved, index: int, limits: Limits, pool: Pool, mac
     return ReplicaSpec(
         model=config.name,
         text=text,
-        engine=_engine_spec(resolved, limits, pool, machine.cores_of(device)),
+        engine=_engine_spec(resolved, limits, pool, device, machine.cores_of(device)),
         progress_timeout_s=config.load.progress_timeout_s,
         warmup_prompt=config.warmup.prompt,
         cores=machine.pins(device),
@@ -55,7 +56,7 @@ def token_limits(resolved: Resolved) -> Limits:
     )
 
 
-def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, cores: int) -> EngineSpec:
+def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, device: str, cores: int) -> EngineSpec:
     config = resolved.config
     return EngineSpec(
         path=config.model,
@@ -65,7 +66,8 @@ def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, cores: int) -> 
         stretched=resolved.geometry.is_stretched(limits.max_model_len),
         kv_cache_dtype=resolved.kv_dtype,
         flash_attention=config.kernels.flash_attention,
-        backend="cpu" if config.kernels.backend == "auto" else config.kernels.backend,
+        backend=_backend(config, device),
+        device=FIRST_DEVICE if is_on_host(device) else device,
         max_model_len=resolved.geometry.context_length,
         pool_reserve_bytes=pool.reserve_bytes,
         pool_floor_bytes=pool.floor_bytes,
@@ -84,6 +86,12 @@ def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, cores: int) -> 
             policy=_policy(config, pool),
         ),
     )
+
+
+def _backend(config: ModelConfig, device: str) -> str:
+    if config.kernels.backend != "auto":
+        return config.kernels.backend
+    return "cpu" if is_on_host(device) else "triton"
 
 
 def _policy(config: ModelConfig, pool: Pool) -> EnginePolicy:

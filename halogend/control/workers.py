@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from halogend.control.health import Pulse
 from halogend.control.process import Host, ending, reap
 from halogend.control.worker import OnMessage, Worker
+from halogend.wire.environment import backend_environment
 from halogend.wire.messages import AnyMessage, EngineSpec, StartEngine, StartText, Stop, TextSpec
 from halogend.wire.process import EXIT_PEER_LOST
 
@@ -59,9 +60,10 @@ class Workers:
         text_engine, engine_data = socket.socketpair()
         with text_data, text_engine, engine_data:  # the children's; our copies are closed in any case
             await connect(daemon_data)
-            first = await self._spawn(TEXT, {"data": text_data, "engine": text_engine}, threads=1)
+            first = await self._spawn(TEXT, {"data": text_data, "engine": text_engine}, self._host.child_environ(1))
             first.tell(StartText(spec=text))
-            second = await self._spawn(ENGINE, {"data": engine_data}, threads=engine.threads)
+            environ = self._host.child_environ(engine.threads) | backend_environment(engine.backend, engine.device)
+            second = await self._spawn(ENGINE, {"data": engine_data}, environ)
             second.tell(StartEngine(spec=engine))
 
     def tell(self, role: str, message: AnyMessage | None) -> None:
@@ -89,8 +91,7 @@ class Workers:
             worker.child.kill()
             worker.close()
 
-    async def _spawn(self, role: str, sockets: dict[str, socket.socket], threads: int) -> Worker:
-        environ = self._host.child_environ(threads)
+    async def _spawn(self, role: str, sockets: dict[str, socket.socket], environ: Mapping[str, str]) -> Worker:
         worker = await Worker.start(self._host, role, sockets, environ, self._on_message, self._cores)
         self.by_role[role] = worker
         self._exits.append(asyncio.create_task(self._await_exit(worker)))

@@ -20,3 +20,14 @@ WORKER_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
         "LRU_CACHE_CAPACITY": "32",
     }
 )
+
+_INTERPRETER = {"TRITON_INTERPRET": "1"}
+_SAME_NUMBERS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as the system counts them, not by speed
+
+
+def backend_environment(backend: str, device: str) -> dict[str, str]:
+    """What an engine needs besides. Triton asks once, when it is imported, whether kernels are compiled or
+    interpreted: on a processor they are interpreted."""
+    if device.partition(":")[0] != "cpu":
+        return dict(_SAME_NUMBERS)
+    return dict(_INTERPRETER) if backend == "triton" else {}

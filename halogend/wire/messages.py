@@ -123,7 +123,7 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     stretched: bool  # rotary angles for requests past the original context, where there are two kinds
     kv_cache_dtype: str  # fp32 | bf16
     flash_attention: bool
-    backend: str  # cpu | reference
+    backend: str  # cpu | reference | triton
     max_model_len: int
     pool_reserve_bytes: int
     threads: int
@@ -134,6 +134,7 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     audit_steps: int = 0
     mmap_threshold: float = 0.9
     verify: str = "header"  # header | full
+    device: str = "cpu:0"  # cuda:N or rocm:N: whose memory holds weights and pool; any processor is cpu:0
 
 
 class TextSpec(Part, frozen=True, kw_only=True):
