@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -24,6 +24,10 @@ from halogen_kernels.values import (
     StoredPart,
     Workspace,
 )
+
+KvLayer: TypeAlias = Any
+"""One layer's keys and values, in a form that the backend which reads and writes them knows: a Tensor
+[blocks, T * 2 * G * d], or on a device a `triton.chunked.ChunkedCache`."""
 
 
 class PackLinear(Protocol):
@@ -103,9 +107,10 @@ class Rotate(Protocol):
 
 
 class WriteKv(Protocol):
-    def __call__(self, cache: Tensor, slots: Tensor, kv: Tensor) -> None:
+    def __call__(self, cache: KvLayer, slots: Tensor, kv: Tensor) -> None:
         """Row r of `kv` [n, 2*G*d] goes to position `slots[r]` of `cache` [blocks, T*2*G*d], where a
-        slot is block * T + offset. Rows must have distinct slots."""
+        slot is block * T + offset. Rows must have distinct slots; on a device a row whose slot is negative
+        is left out."""
         ...
 
 
@@ -124,7 +129,7 @@ class PlanAttention(Protocol):
 
 
 class Attend(Protocol):
-    def __call__(self, queries: Tensor, cache: Tensor, plan: Any) -> Tensor:
+    def __call__(self, queries: Tensor, cache: KvLayer, plan: Any) -> Tensor:
         """Queries [n, H, d] against one layer's `cache`, into which the step's own K and V are written
         already: [n, H*d] in the cache's dtype. Positions past a sequence's end are never used."""
         ...
