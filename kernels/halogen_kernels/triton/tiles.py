@@ -1,0 +1,201 @@
+"""What the attention kernels share: where a tile of keys and values lies, what its codes mean, and the running
+softmax over tiles (Milakov and Gimelshein, 2018; Dao and others, 2022).
+
+Pieces of kernels, inlined where they are called; nothing here is launched. A tile is BLOCK_N positions of one
+sequence from a multiple of BLOCK_N on, that is BLOCK_N / T blocks. Where these lie in a row, which RUN says, one
+address serves the tile; otherwise each position has its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from halogen_kernels.triton import targets
+from halogen_kernels.triton.chunked import CODED, ChunkedCache
+from halogen_kernels.triton.shapes import power_of_two
+
+LEAST_DIM = 16
+"""Products of fewer columns are not made."""
+LOG2E = 1.4426950408889634
+LOWEST = tl.constexpr(-1.0e30)  # finite: a row that has seen nothing keeps it, and its shares are 0, not NaN
+FP8_STEP = tl.constexpr(256.0)  # bits of e4m3 read as float16 are too small by this: exponents are biased by 7, not 15
+
+_TYPES = {
+    torch.bfloat16: tl.bfloat16,
+    torch.float16: tl.float16,
+    torch.float32: tl.float32,
+    torch.int8: tl.int8,
+    torch.float8_e4m3fn: tl.float8e4nv,
+}
+
+
+def constants(cache: ChunkedCache, compute: torch.dtype) -> dict[str, Any]:
+    """The constexprs that say how a cache is read: HELD is what lies there, CODE how it becomes values, DOT what is
+    multiplied. In the interpreter products are of float32, since NumPy knows no bfloat16."""
+    coded = cache.dtype in CODED
+    held, code = _TYPES[cache.dtype], "plain"
+    if cache.dtype == torch.int8:
+        code = "int8"
+    elif cache.dtype == torch.float8_e4m3fn:
+        native = targets.current().native_fp8
+        held, code = (held, "fp8") if native else (tl.uint8, "fp8_bits")
+    narrow = compute if coded else cache.dtype
+    dot = tl.float32 if targets.current() is targets.INTERPRETER else _TYPES[narrow]
+    return {
+        "HEAD_DIM": cache.head_dim,
+        "D": max(LEAST_DIM, power_of_two(cache.head_dim)),
+        "T": cache.block_tokens,
+        "HELD": held,
+        "CODE": code,
+        "DOT": dot,
+    }
+
+
+def softening(scale: float, softcap: float) -> tuple[float, float]:
+    """`inner` and `outer` of `scores_of`, which are in powers of two."""
+    if softcap:
+        return 2.0 * LOG2E * scale / softcap, softcap * LOG2E
+    return scale * LOG2E, 0.0
+
+
+@triton.jit
+def widened(codes, CODE: tl.constexpr):
+    """Codes as float32, before their scale."""
+    if CODE == "fp8_bits":
+        wide = codes.to(tl.uint16)
+        half = (((wide & 0x80) << 8) | ((wide & 0x7F) << 7)).to(tl.uint16)
+        value = half.to(tl.float16, bitcast=True).to(tl.float32) * FP8_STEP
+    else:
+        value = codes.to(tl.float32)
+    return value
+
+
+@triton.jit
+def scores_of(products, inner, outer, SOFTCAP: tl.constexpr):
+    """log2(e) times the score of each product q . k: softcap * tanh(scale * qk / softcap), or scale * qk."""
+    if SOFTCAP:
+        scores = outer - 2.0 * outer / (tl.exp2(products * inner) + 1.0)
+    else:
+        scores = products * inner
+    return scores
+
+
+@triton.jit
+def tile_places(blocks, tile, last, shift, T: tl.constexpr, BLOCK_N: tl.constexpr, RUN: tl.constexpr):
+    """A tile's chunk and its positions' places there, int32: one chunk for all if RUN, else [BLOCK_N] both.
+
+    `blocks` points at the sequence's table, of which `last` blocks are meant. Places of positions behind them are
+    not to be used, nor are those of blocks in front of a window."""
+    positions = tl.arange(0, BLOCK_N)
+    blocks_each: tl.constexpr = BLOCK_N // T
+    if RUN:
+        anchor = tl.minimum((tile + 1) * blocks_each, last) - 1
+        block = tl.load(blocks + anchor) - (anchor - tile * blocks_each)
+        within = positions
+    else:
+        at = tl.minimum(tile * blocks_each + positions // T, last - 1)
+        block = tl.load(blocks + at)
+        within = positions % T
+    chunk = block >> shift
+    return chunk, (block - (chunk << shift)) * T + within
+
+
+@triton.jit
+def lies_in_runs(blocks, first, last, shift, T: tl.constexpr, BLOCK_N: tl.constexpr, STEP: tl.constexpr):
+    """Whether blocks `first` to `last` - 1 of a table may be read with RUN: each tile's lie in a row from a multiple
+    of their number on, so that they are in one chunk. As `attention_plan.in_runs`."""
+    blocks_each: tl.constexpr = BLOCK_N // T
+    broken = tl.where((1 << shift) < blocks_each, 1, 0)
+    for start in range(first, last, STEP):
+        at = start + tl.arange(0, STEP)
+        anchor = tl.minimum((at // blocks_each + 1) * blocks_each, last) - 1
+        here = tl.load(blocks + at, mask=at < last, other=0)
+        there = tl.load(blocks + anchor, mask=at < last, other=0)
+        whole = (here % blocks_each == at % blocks_each) & (here // blocks_each == there // blocks_each)
+        broken += tl.sum(tl.where(whole | (at >= last), 0, 1))
+    return broken == 0
+
+
+@triton.jit
+def load_heads(starts, seen, HEAD_DIM: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr):
+    """[BLOCK_N, D] from pointers to the first value of each position's head; 0 where not `seen`, and as padding."""
+    dims = tl.arange(0, D)
+    if (HEAD_DIM * starts.dtype.element_ty.primitive_bitwidth) % 128 == 0:
+        starts = tl.multiple_of(starts, 16)
+    places = starts[:, None] + dims[None, :]
+    if MASKED:
+        heads = tl.load(places, mask=seen[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
+    elif HEAD_DIM < D:
+        heads = tl.load(places, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+    else:
+        heads = tl.load(places)
+    return heads
+
+
+@triton.jit
+def fold_tile(
+    acc,
+    peak,
+    total,
+    query,
+    addresses,
+    scale_addresses,
+    blocks,
+    tile,
+    last,
+    low,
+    high,
+    position,
+    window,
+    inner,
+    outer,
+    shift,
+    head,
+    kv_heads,
+    HEAD_DIM: tl.constexpr,
+    D: tl.constexpr,
+    T: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    RUN: tl.constexpr,
+    MASK: tl.constexpr,
+    HELD: tl.constexpr,
+    CODE: tl.constexpr,
+    DOT: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+):
+    """`acc` [M, D], `peak` [M] and `total` [M] of the softmax so far, and one more tile of keys in them.
+
+    MASK "none": every row of `query` [M, D] sees the whole tile; "ends": all see positions `low` to `high` - 1;
+    "rows": row m sees the `window` positions up to `position[m]`, and none does outside `low` to `high` - 1.
+    Nothing outside is read."""
+    key = tile * BLOCK_N + tl.arange(0, BLOCK_N)
+    seen = (key >= low) & (key < high)
+    chunk, place = tile_places(blocks, tile, last, shift, T, BLOCK_N, RUN)
+    starts = tl.load(addresses + chunk).to(tl.pointer_type(HELD)) + place * (2 * kv_heads * HEAD_DIM) + head * HEAD_DIM
+    keys = load_heads(starts, seen, HEAD_DIM, D, MASK != "none")
+    if CODE == "plain":
+        products = tl.dot(query, tl.trans(keys.to(DOT)), input_precision="ieee")
+    else:
+        scales = tl.load(scale_addresses + chunk).to(tl.pointer_type(tl.float32)) + place * (2 * kv_heads) + head
+        products = tl.dot(query, tl.trans(widened(keys, CODE).to(DOT)), input_precision="ieee")
+        products *= tl.load(scales, mask=seen, other=0.0)[None, :]
+    scores = scores_of(products, inner, outer, SOFTCAP)
+    if MASK == "ends":
+        scores = tl.where(seen[None, :], scores, float("-inf"))
+    if MASK == "rows":
+        visible = (key[None, :] <= position[:, None]) & (key[None, :] > (position - window)[:, None])
+        scores = tl.where(visible, scores, float("-inf"))
+    higher = tl.maximum(peak, tl.max(scores, 1))
+    shares = tl.exp2(scores - higher[:, None])
+    kept = tl.exp2(peak - higher)
+    values = load_heads(starts + kv_heads * HEAD_DIM, seen, HEAD_DIM, D, MASK != "none")
+    if CODE == "plain":
+        values = values.to(DOT)
+    else:
+        values = (widened(values, CODE) * tl.load(scales + kv_heads, mask=seen, other=0.0)[:, None]).to(DOT)
+    acc = tl.dot(shares.to(DOT), values, acc * kept[:, None], input_precision="ieee")
+    return acc, higher, total * kept + tl.sum(shares, 1)

@@ -1,0 +1,115 @@
+"""New keys and values into the chunks of a cache, as they are or in eight bits with a scale a head.
+
+A program takes BLOCK heads of keys or values, whichever rows they are of. Codes are a head's values over its largest
+magnitude, in e4m3 (Micikevicius and others, 2022) to 448, in int8 to 127; the scale is written beside them.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from halogen_kernels.triton import attention_cases, tuning
+from halogen_kernels.triton.chunked import ChunkedCache
+from halogen_kernels.triton.launching import launch
+from halogen_kernels.triton.shapes import Shapes
+from halogen_kernels.triton.tiles import constants
+
+FP8_LARGEST = tl.constexpr(448.0)
+INT8_LARGEST = tl.constexpr(127.0)
+_ROUND = tl.constexpr(12582912.0)  # 1.5 * 2^23: what is added to it is rounded to a whole number, ties to even
+_FP8_LEAST = tl.constexpr(0.015625)  # of e4m3's normal numbers; those below are multiples of 2^-9
+
+
+def write_kv(cache: ChunkedCache, slots: Tensor, kv: Tensor) -> None:
+    """As the seam's. `kv` [n, 2 * G * d] has contiguous rows; a row whose slot is negative is left out."""
+    heads = 2 * cache.kv_heads
+    constexprs = constants(cache, kv.dtype)
+    constexprs.pop("DOT")
+    sizes = tuning.pick("write_kv", head_dim=cache.head_dim, held_bytes=cache.dtype.itemsize)
+    count = len(slots) * heads
+    launch(
+        write_heads,
+        (-(-count // sizes["BLOCK"]),),
+        kv,
+        slots,
+        cache.addresses,
+        cache.addresses if cache.scale_addresses is None else cache.scale_addresses,
+        count,
+        heads,
+        cache.chunk_shift,
+        kv.stride(0),
+        **constexprs,
+        **sizes,
+    )
+
+
+def rehearse(shapes: Shapes) -> None:
+    for compute, cache in attention_cases.caches(shapes):
+        slots = cache.addresses.new_empty(1)
+        write_kv(cache, slots, slots.new_empty((1, cache.kv_width), dtype=compute))
+
+
+@triton.jit(do_not_specialize=["count", "heads", "shift", "row_stride"])
+def write_heads(
+    kv,
+    slots,
+    addresses,
+    scale_addresses,
+    count,
+    heads,
+    shift,
+    row_stride,
+    HEAD_DIM: tl.constexpr,
+    D: tl.constexpr,
+    T: tl.constexpr,
+    HELD: tl.constexpr,
+    CODE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    number = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = number // heads
+    head = number % heads
+    slot = tl.load(slots + row, mask=number < count, other=-1)
+    held = slot >= 0
+    slot = tl.where(held, slot, 0)
+    dims = tl.arange(0, D)
+    inside = held[:, None] & (dims < HEAD_DIM)[None, :]
+    places = row.to(tl.int64) * row_stride + head * HEAD_DIM
+    values = tl.load(kv + places[:, None] + dims[None, :], mask=inside, other=0.0)
+
+    chunk = slot // T >> shift
+    within = (slot - (chunk << shift) * T) * heads + head
+    starts = tl.load(addresses + chunk).to(tl.pointer_type(HELD)) + within * HEAD_DIM
+    if (HEAD_DIM * HELD.primitive_bitwidth) % 128 == 0:
+        starts = tl.multiple_of(starts, 16)
+    if CODE == "plain":
+        codes = values.to(HELD)
+    else:
+        wide = values.to(tl.float32)
+        largest: tl.constexpr = INT8_LARGEST if CODE == "int8" else FP8_LARGEST
+        # The sum is 0, or NaN where a value is not finite: codes have no way to say so.
+        scale = tl.max(tl.abs(wide), 1) / largest + tl.sum(wide * 0.0, 1)
+        codes = coded(wide / tl.where(scale > 0, scale, 1.0)[:, None], CODE)
+        scales = tl.load(scale_addresses + chunk).to(tl.pointer_type(tl.float32)) + within
+        tl.store(scales, scale, mask=held)
+    tl.store(starts[:, None] + dims[None, :], codes, mask=inside)
+
+
+@triton.jit
+def coded(scaled, CODE: tl.constexpr):
+    """The nearest codes of float32 values that are within what codes reach."""
+    if CODE == "int8":
+        codes = ((scaled + _ROUND) - _ROUND).to(tl.int8)
+    elif CODE == "fp8":
+        codes = scaled.to(tl.float8e4nv)
+    else:
+        bits = scaled.to(tl.uint32, bitcast=True)
+        sign = (bits >> 24) & 0x80
+        magnitude = tl.abs(scaled)
+        small = (magnitude * 512.0 + _ROUND).to(tl.uint32, bitcast=True) & 0xFF
+        plain = magnitude.to(tl.uint32, bitcast=True)
+        normal = ((plain + 0x7FFFF + ((plain >> 20) & 1)) >> 20) - (120 << 3)
+        codes = (sign | tl.where(magnitude < _FP8_LEAST, small, normal)).to(tl.uint8)
+    return codes
