@@ -1,0 +1,255 @@
+"""Sampling on the device, without a sort: where in the order of falling logits a share of the weight is reached is
+found by bisection over logits.
+
+    survey   a row's largest logit, the weight of all its tokens, and of those that min-p leaves; then the ids of the
+             tokens that can matter, ascending, into scratch: few nearly always, all if need be
+    choose   of these: what top-k leaves of the weight, what top-p leaves of that, and where the number falls
+
+    weight   exp((logit - largest) / temperature) as a whole number of 2^-42: sums are exact, whatever their order, so
+             that a row's token depends on nothing but the row. What rounds to nothing is never drawn
+    key      a float's bits as an integer with the floats' order, one for both zeros
+
+All sets (top-k, top-p, min-p) are beginnings of one order, so that each is known by its weight, and the least counts.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from halogen_kernels.sampling import GREEDY_BELOW, NO_TOKEN
+from halogen_kernels.triton import tuning
+from halogen_kernels.triton.launching import launch
+from halogen_kernels.triton.shapes import Shapes
+from halogen_kernels.values import Workspace
+
+OP = "sample"
+MOST_TOKENS = 1 << 20  # so that their weights' sum is at most 2^62
+
+_UNIT = tl.constexpr(float(1 << 42))
+_LARGEST = tl.constexpr(3.4028234663852886e38)
+_GREEDY_BELOW = tl.constexpr(GREEDY_BELOW)
+_NO_TOKEN = tl.constexpr(NO_TOKEN)
+# In temperatures below the largest logit: tokens down to the first depth that is deep enough are looked at.
+_SHALLOW = tl.constexpr(6.0)
+_DEEP = tl.constexpr(14.0)
+# A row of `state`: how many ids there are in scratch, the weight of all tokens and of those that min-p leaves, the
+# keys of the largest logit and of the least in scratch.
+_FIELDS = tl.constexpr(5)
+
+
+@triton.jit
+def _key(x):
+    bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
+    return tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF)
+
+
+@triton.jit
+def _weight(x, inside, largest, scale):
+    """int64, in units of 2^-42; 0 outside."""
+    depth = (tl.where(inside, x, largest) - largest) * scale
+    return tl.where(inside, tl.exp(depth) * _UNIT + 0.5, 0.0).to(tl.int64)
+
+
+@triton.jit
+def _scale(temperature):
+    """What a depth is multiplied with. Where the largest is taken, all weigh the same."""
+    return tl.where(temperature < _GREEDY_BELOW, 0.0, 1.0 / tl.maximum(temperature, _GREEDY_BELOW)).to(tl.float32)
+
+
+@triton.jit
+def _beyond(share):
+    """What a running sum must exceed to be at least `share`."""
+    whole = share.to(tl.int64)
+    return tl.where(whole == share, whole - 1, whole)
+
+
+@triton.jit(do_not_specialize=["vocab", "stride"])
+def survey_kernel(logits, rules, ids, state, vocab, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * stride
+    ids += row * vocab
+    state += row * _FIELDS
+    rules += row * 5
+    lane = tl.arange(0, BLOCK)
+
+    finite = tl.full([BLOCK], 1, tl.int32)
+    most = tl.full([BLOCK], -_LARGEST, tl.float32)
+    for first in range(0, vocab, BLOCK):
+        x = tl.load(logits + first + lane, mask=first + lane < vocab, other=-_LARGEST)
+        finite = tl.where(tl.abs(x) <= _LARGEST, finite, 0)
+        most = tl.maximum(most, x)
+    sound = tl.min(finite, 0) == 1
+    largest = tl.where(sound, tl.max(most, 0), 0.0)
+
+    temperature = tl.load(rules)
+    greedy = temperature < _GREEDY_BELOW
+    scale = _scale(temperature)
+    least_weight = (tl.load(rules + 3) * _UNIT).to(tl.int64)
+    shallow = tl.maximum(largest - (_SHALLOW * temperature).to(tl.float32), -_LARGEST)
+    deep = tl.maximum(largest - (_DEEP * temperature).to(tl.float32), -_LARGEST)
+
+    sums = tl.zeros([BLOCK], tl.int64)
+    likely_sums = tl.zeros([BLOCK], tl.int64)
+    shallow_sums = tl.zeros([BLOCK], tl.int64)
+    deep_sums = tl.zeros([BLOCK], tl.int64)
+    shallow_counts = tl.zeros([BLOCK], tl.int32)
+    deep_counts = tl.zeros([BLOCK], tl.int32)
+    for first in range(0, vocab, BLOCK):
+        inside = (first + lane < vocab) & sound
+        x = tl.load(logits + first + lane, mask=inside, other=-_LARGEST)
+        weight = _weight(x, inside, largest, scale)
+        in_shallow, in_deep = inside & (x >= shallow), inside & (x >= deep)
+        sums += weight
+        likely_sums += tl.where(weight >= least_weight, weight, 0)
+        shallow_sums += tl.where(in_shallow, weight, 0)
+        deep_sums += tl.where(in_deep, weight, 0)
+        shallow_counts += in_shallow.to(tl.int32)
+        deep_counts += in_deep.to(tl.int32)
+    total, likely = tl.sum(sums, 0), tl.sum(likely_sums, 0)
+
+    # What the running weight must exceed, and how many tokens there must be, for no other token to matter.
+    top_k = tl.minimum(tl.load(rules + 1), vocab).to(tl.int64)
+    top_p = tl.load(rules + 2)
+    drawn = tl.minimum((tl.load(rules + 4) * tl.minimum(total, likely)).to(tl.int64), total - 1)
+    share = tl.where(top_k > 0, -1, tl.where(top_p < 1, _beyond(top_p * total), drawn))
+    enough_shallow = (tl.sum(shallow_sums, 0) > share) & (tl.sum(shallow_counts, 0) >= top_k)
+    enough_deep = (tl.sum(deep_sums, 0) > share) & (tl.sum(deep_counts, 0) >= top_k)
+    least = tl.where(enough_shallow, shallow, tl.where(enough_deep, deep, -_LARGEST))
+    least = tl.where(greedy, largest, least)
+
+    count = tl.zeros([], tl.int32)
+    for first in range(0, vocab, BLOCK):
+        inside = (first + lane < vocab) & sound
+        x = tl.load(logits + first + lane, mask=inside, other=-_LARGEST)
+        taken = (inside & (x >= least)).to(tl.int32)
+        place = count + tl.cumsum(taken, 0) - 1
+        tl.store(ids + place, first + lane, mask=taken != 0)
+        count += tl.sum(taken, 0)
+
+    tl.store(state, count.to(tl.int64))
+    tl.store(state + 1, total)
+    tl.store(state + 2, likely)
+    tl.store(state + 3, _key(largest).to(tl.int64))
+    tl.store(state + 4, _key(least).to(tl.int64))
+
+
+@triton.jit
+def _from_key(logits, ids, count, key, largest, scale, BLOCK: tl.constexpr):
+    """The weight and the number of the tokens whose key is at least `key`, int64."""
+    lane = tl.arange(0, BLOCK)
+    sums = tl.zeros([BLOCK], tl.int64)
+    counts = tl.zeros([BLOCK], tl.int64)
+    for first in range(0, count, BLOCK):
+        inside = first + lane < count
+        x = tl.load(logits + tl.load(ids + first + lane, mask=inside, other=0), mask=inside, other=-_LARGEST)
+        taken = inside & (_key(x) >= key)
+        sums += _weight(x, taken, largest, scale)
+        counts += taken.to(tl.int64)
+    return tl.sum(sums, 0), tl.sum(counts, 0)
+
+
+@triton.jit
+def _reach(logits, ids, count, lowest, highest, beyond, largest, scale, COUNTED: tl.constexpr, BLOCK: tl.constexpr):
+    """The key at which the running weight (the running number, if COUNTED) in falling order first exceeds `beyond`;
+    the weight and the number of the tokens above it; the weight of one token at it, for all there have the same."""
+    low, high = lowest, highest + 1
+    sum_low, count_low = _from_key(logits, ids, count, low, largest, scale, BLOCK)
+    sum_high = tl.zeros([], tl.int64)
+    count_high = tl.zeros([], tl.int64)
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        sum_middle, count_middle = _from_key(logits, ids, count, middle, largest, scale, BLOCK)
+        if COUNTED:
+            exceeds = count_middle > beyond
+        else:
+            exceeds = sum_middle > beyond
+        low = tl.where(exceeds, middle, low)
+        sum_low = tl.where(exceeds, sum_middle, sum_low)
+        count_low = tl.where(exceeds, count_middle, count_low)
+        high = tl.where(exceeds, high, middle)
+        sum_high = tl.where(exceeds, sum_high, sum_middle)
+        count_high = tl.where(exceeds, count_high, count_middle)
+    each = tl.maximum((sum_low - sum_high) // tl.maximum(count_low - count_high, 1), 1)
+    return low, sum_high, count_high, each
+
+
+@triton.jit
+def _nth(logits, ids, count, key, wanted, BLOCK: tl.constexpr):
+    """The id of number `wanted`, from 0, of the tokens whose key is `key`."""
+    lane = tl.arange(0, BLOCK)
+    seen = tl.zeros([], tl.int64)
+    found = tl.zeros([], tl.int64)
+    for first in range(0, count, BLOCK):
+        inside = first + lane < count
+        id_ = tl.load(ids + first + lane, mask=inside, other=0)
+        x = tl.load(logits + id_, mask=inside, other=-_LARGEST)
+        here = (inside & (_key(x) == key)).to(tl.int64)
+        number = seen + tl.cumsum(here, 0) - 1
+        found += tl.sum(tl.where((here != 0) & (number == wanted), id_, 0).to(tl.int64), 0)
+        seen += tl.sum(here, 0)
+    return found
+
+
+@triton.jit(do_not_specialize=["vocab", "stride"])
+def choose_kernel(logits, rules, ids, state, tokens, vocab, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * stride
+    ids += row * vocab
+    state += row * _FIELDS
+    rules += row * 5
+    count = tl.load(state).to(tl.int32)
+    total, likely = tl.load(state + 1), tl.load(state + 2)
+    highest, lowest = tl.load(state + 3), tl.load(state + 4)
+    bits = tl.where(highest >= 0, highest, highest ^ 0x7FFFFFFF).to(tl.int32)
+    largest = bits.to(tl.float32, bitcast=True)
+    temperature = tl.load(rules)
+    scale = _scale(temperature)
+    drawing = (temperature >= _GREEDY_BELOW) & (count > 0)
+    top_k = tl.where(drawing, tl.minimum(tl.load(rules + 1), vocab), 0.0).to(tl.int64)
+    top_p = tl.where(drawing, tl.load(rules + 2), 1.0)
+    number = tl.where(drawing, tl.load(rules + 4), 0.0)
+
+    if top_k > 0:
+        _, above, number_above, each = _reach(
+            logits, ids, count, lowest, highest, top_k - 1, largest, scale, True, BLOCK
+        )
+        total = above + (top_k - number_above) * each
+    if top_p < 1:
+        kept = _beyond(top_p * total)
+        _, above, number_above, each = _reach(logits, ids, count, lowest, highest, kept, largest, scale, False, BLOCK)
+        total = above + ((kept - above) // each + 1) * each
+    total = tl.where(drawing, tl.minimum(total, likely), total)
+    beyond = tl.minimum((number * total).to(tl.int64), total - 1)
+    token = tl.full([], _NO_TOKEN, tl.int64)
+    if count > 0:
+        key, above, number_above, each = _reach(
+            logits, ids, count, lowest, highest, beyond, largest, scale, False, BLOCK
+        )
+        token = _nth(logits, ids, count, key, (beyond - above) // each, BLOCK)
+    tl.store(tokens + row, token)
+
+
+def sample(logits: Tensor, rules: Tensor, out: Tensor | None = None, workspace: Workspace | None = None) -> Tensor:
+    """The tokens of float32 `logits` [rows, vocab] by `rules` float64 [rows, 5], as `sampling.rules` writes them and
+    on the logits' device: int64 [rows], in `out` if that is given; NO_TOKEN for a row that is not finite. Takes four
+    bytes a logit of scratch, from `workspace` if that is given. Raises ValueError for more than MOST_TOKENS."""
+    rows, vocab = logits.shape
+    if vocab > MOST_TOKENS:
+        raise ValueError(f"a vocabulary of {vocab} is more than the {MOST_TOKENS} whose weights can be summed")
+    tokens = logits.new_empty(rows, dtype=torch.int64) if out is None else out
+    scratch = workspace or Workspace(logits.device)
+    ids = scratch.take("sample.ids", (rows, vocab), torch.int32)
+    state = scratch.take("sample.state", (rows, 5), torch.int64)
+    numbers = vocab, logits.stride(0)
+    launch(survey_kernel, (rows,), logits, rules, ids, state, *numbers, **tuning.pick(OP, step="survey"))
+    launch(choose_kernel, (rows,), logits, rules, ids, state, tokens, *numbers, **tuning.pick(OP, step="choose"))
+    return tokens
+
+
+def rehearse(shapes: Shapes) -> None:
+    """Nothing that `shapes` can say changes the kernels."""
+    del shapes
+    sample(torch.empty(2, 100, device="meta"), torch.empty(2, 5, dtype=torch.float64, device="meta"))
