@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from ceilings import Ceilings, measure
 from halogen_kernels.triton.launching import launched
-from timing import Run, Timed, set_count, timed
+from timing import ROUNDS, Run, Timed, set_count, timed
 
-HEADS = f"{'operator':<18} {'shape':<34} {'us':>10} {'GB/s':>8} {'of copy':>8} {'TFLOP/s':>8} {'of product':>10}"
+SMALL_ROUNDS = 3
+COPY = "copy"
+HEADS = f"{'operator':<18} {'shape':<38} {'us':>10} {'GB/s':>8} {'of copy':>8} {'TFLOP/s':>8} {'of product':>10}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +37,32 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """What a case must reach at least: a share of the bandwidth of a copy where `beside` is COPY, else as many times
+    the speed of the way of that name."""
+
+    beside: str
+    least: float
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One operator at one shape. Each of `ways`, the first of which is ours, makes inputs on the device and returns
-    what one call with them is; where inputs are made again, they lie elsewhere. `nbytes` and `operations` are those
-    of one call."""
+    what one call with them is; it is asked for as many as no cache holds. `nbytes` and `operations` are those of one
+    call."""
 
     op: str
     shape: str
     nbytes: int
     operations: int
     ways: Mapping[str, Callable[[], Run]]
+    bar: Bar | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`variants` are the kernels that ours launched; `others` the seconds of the other ways."""
+    """`variants` are the kernels that ours launched; `others` the seconds of the other ways; `reached` is what is held
+    against the bar, where there is one."""
 
     op: str
     shape: str
@@ -61,6 +74,8 @@ class Result:
     product_share: float
     others: Mapping[str, float]
     variants: tuple[str, ...]
+    bar: Bar | None
+    reached: float | None
 
 
 def main(title: str | None, cases: Callable[[Options], Iterable[Case]], argv: Sequence[str] | None = None) -> None:
@@ -78,7 +93,7 @@ def main(title: str | None, cases: Callable[[Options], Iterable[Case]], argv: Se
         arguments.json.write_text(json.dumps(as_json(ceilings, results), indent=2) + "\n")
 
 
-def run(cases: Iterable[Case], options: Options, ceilings: Ceilings) -> Iterable[Result]:
+def run(cases: Iterable[Case], options: Options, ceilings: Ceilings) -> Iterator[Result]:
     print(
         f"{ceilings.name}, {str(ceilings.dtype).removeprefix('torch.')}: copies {ceilings.bytes_s / 1e9:.0f} GB/s, "
         f"multiplies {ceilings.operations_s / 1e12:.2f} TFLOP/s"
@@ -91,7 +106,7 @@ def run(cases: Iterable[Case], options: Options, ceilings: Ceilings) -> Iterable
 
 
 def run_case(case: Case, options: Options, ceilings: Ceilings) -> Result:
-    """Ways are timed one after the other; each in rounds, of which the median counts."""
+    """Ways are timed one after the other, each in rounds, of which the median counts."""
     times: dict[str, Timed] = {}
     variants: dict[str, None] = {}
     for name, make in case.ways.items():
@@ -100,29 +115,42 @@ def run_case(case: Case, options: Options, ceilings: Ceilings) -> Result:
             with launched() as seen:
                 runs[0]()
             variants = dict.fromkeys(f"{variant.op}: {variant.name}" for variant in seen)
-        times[name] = timed(runs, options.device, 3 if options.small else 7)
+        times[name] = timed(runs, options.device, SMALL_ROUNDS if options.small else ROUNDS)
     (_, ours), *others = times.items()
     bytes_s, operations_s = case.nbytes / ours.seconds, case.operations / ours.seconds
+    copy_share = bytes_s / ceilings.bytes_s
     return Result(
-        case.op,
-        case.shape,
-        ours.seconds,
-        ours.recorded,
-        bytes_s,
-        operations_s,
-        bytes_s / ceilings.bytes_s,
-        operations_s / ceilings.operations_s,
-        {name: other.seconds for name, other in others},
-        tuple(variants),
+        op=case.op,
+        shape=case.shape,
+        seconds=ours.seconds,
+        recorded=ours.recorded,
+        bytes_s=bytes_s,
+        operations_s=operations_s,
+        copy_share=copy_share,
+        product_share=operations_s / ceilings.operations_s,
+        others={name: other.seconds for name, other in others},
+        variants=tuple(variants),
+        bar=case.bar,
+        reached=reached(case.bar, copy_share, times, ours),
     )
+
+
+def reached(bar: Bar | None, copy_share: float, times: Mapping[str, Timed], ours: Timed) -> float | None:
+    if bar is None:
+        return None
+    return copy_share if bar.beside == COPY else times[bar.beside].seconds / ours.seconds
 
 
 def line(result: Result) -> str:
     others = "".join(f"  {name} x{seconds / result.seconds:.2f}" for name, seconds in result.others.items())
+    bar = ""
+    if result.bar is not None and result.reached is not None:
+        held = "reached" if result.reached >= result.bar.least else "MISSED"
+        bar = f"  {result.bar.least:g} beside {result.bar.beside}: {held}"
     return (
-        f"{result.op:<18} {result.shape:<34} {result.seconds * 1e6:>10.1f} {result.bytes_s / 1e9:>8.1f} "
+        f"{result.op:<18} {result.shape:<38} {result.seconds * 1e6:>10.1f} {result.bytes_s / 1e9:>8.1f} "
         f"{result.copy_share:>8.1%} {result.operations_s / 1e12:>8.2f} {result.product_share:>10.1%}"
-        f"{others}{'' if result.recorded else '  (with launches)'}"
+        f"{others}{bar}{'' if result.recorded else '  (with launches)'}"
     )
 
 
