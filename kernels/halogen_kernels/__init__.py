@@ -9,7 +9,15 @@ Must never know a model's architecture, a checkpoint, a scheduler or a request: 
 numbers.
 """
 
-from halogen_kernels.formats import GROUP_COLUMNS, INT4_TILES, INT8_ROWS, WEIGHT_FORMATS, WeightFormat, packed_bytes
+from halogen_kernels.formats import (
+    FP8_ROWS,
+    GROUP_COLUMNS,
+    INT4_TILES,
+    INT8_ROWS,
+    WEIGHT_FORMATS,
+    WeightFormat,
+    packed_bytes,
+)
 from halogen_kernels.seam import Kernels
 from halogen_kernels.selection import BACKENDS, select
 from halogen_kernels.values import (
@@ -25,6 +33,7 @@ from halogen_kernels.values import (
 
 __all__ = [
     "BACKENDS",
+    "FP8_ROWS",
     "GROUP_COLUMNS",
     "INT4_TILES",
     "INT8_ROWS",

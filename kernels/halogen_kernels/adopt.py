@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from halogen_kernels.formats import GROUP_COLUMNS, INT4_TILES, INT8_ROWS, group_count
-from halogen_kernels.quantise import Int4Tiles, Int8Part, tiles_at_once
+from halogen_kernels.formats import FP8_ROWS, GROUP_COLUMNS, INT4_TILES, INT8_ROWS, group_count
+from halogen_kernels.quantise import Fp8Part, Int4Tiles, Int8Part, tiles_at_once
 from halogen_kernels.values import StoredPart
 
 _HALF = GROUP_COLUMNS // 2
@@ -21,20 +21,33 @@ def adopt_int8(stored: StoredPart) -> Iterator[Int8Part]:
     yield Int8Part(codes, _plane(stored, "scales", torch.float32, (stored.rows,)))
 
 
-def adopt_int4(stored: StoredPart) -> Iterator[Int4Tiles]:
-    """As many tiles at a time as are multiplied at once. Raises ValueError unless the planes are those of
-    g32-a4.v1, with any block."""
+def adopt_fp8(stored: StoredPart) -> Iterator[Fp8Part]:
+    """Raises ValueError unless the planes are those of f8.v1."""
+    _check_layout(stored, FP8_ROWS)
+    codes = _plane(stored, "codes", torch.float8_e4m3fn, (stored.rows, stored.columns))
+    yield Fp8Part(codes, _plane(stored, "scales", torch.float32, (stored.rows,)))
+
+
+def int4_tiles(stored: StoredPart) -> Int4Tiles:
+    """All tiles. Raises ValueError unless the planes are those of g32-a4.v1, with any block."""
     _check_layout(stored, INT4_TILES)
     block = stored.planes["codes"].shape[-1]
     tiles, groups = -(-stored.rows // block), group_count(stored.columns)
     codes = _plane(stored, "codes", torch.uint8, (tiles, groups, _HALF, block))
     scales = _plane(stored, "scales", torch.float16, (tiles, groups, block))
     minima = _plane(stored, "minima", torch.float16, (tiles, groups, block))
+    return Int4Tiles(codes, scales, minima, stored.rows)
+
+
+def adopt_int4(stored: StoredPart) -> Iterator[Int4Tiles]:
+    """As many tiles at a time as are multiplied at once. Raises ValueError as `int4_tiles` does."""
+    all_tiles = int4_tiles(stored)
+    block = all_tiles.block
     step = tiles_at_once(stored.columns, block)
-    for first in range(0, tiles, step):
+    for first in range(0, all_tiles.tiles, step):
         some = slice(first, first + step)
         rows = min(step * block, stored.rows - first * block)
-        yield Int4Tiles(codes[some], scales[some], minima[some], rows)
+        yield Int4Tiles(all_tiles.codes[some], all_tiles.scales[some], all_tiles.minima[some], rows)
 
 
 def _check_layout(stored: StoredPart, wanted: str) -> None:

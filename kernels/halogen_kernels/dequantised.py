@@ -1,4 +1,4 @@
-"""Products with int8 and int4 weights that are made wide piece by piece, then multiplied: the definition
+"""Products with int8, fp8 and int4 weights that are made wide piece by piece, then multiplied: the definition
 of these formats, and fast enough for any backend that has nothing better.
 
 Arithmetic is in float32 (float64 for float64 input) and rounded once, at the end. A row's arithmetic
@@ -8,19 +8,22 @@ whole vectors, a multiple of 32, as models' widths do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from halogen_kernels.adopt import adopt_int4, adopt_int8
-from halogen_kernels.formats import INT4_TILES, INT8_ROWS
+from halogen_kernels.adopt import adopt_fp8, adopt_int4, adopt_int8
+from halogen_kernels.formats import FP8_ROWS, INT4_TILES, INT8_ROWS
 from halogen_kernels.quantise import (
+    Fp8Part,
     Int4Part,
     Int4Tiles,
     Int8Part,
+    pack_fp8,
     pack_int4,
     pack_int8,
     rows_at_once,
@@ -33,36 +36,39 @@ from halogen_kernels.values import Activation, LinearWeight, StoredPart, Workspa
 
 # A float32 product of one to three rows is summed in another order than one of four and more.
 _LEAST_ROWS = 4
+Quantised = Literal["int8", "int4", "fp8"]
+LAYOUTS: Mapping[Quantised, str] = MappingProxyType({"int8": INT8_ROWS, "int4": INT4_TILES, "fp8": FP8_ROWS})
+"""The layout in which a matrix of a format is used where it lies."""
 
 
 class Dequantised:
     """The operators for weights of one format. Single writer of the scratch: the thread that runs
     steps; packing uses none of it, so that several threads may pack."""
 
-    def __init__(self, dtype: torch.dtype, weights: Literal["int8", "int4"]) -> None:
+    def __init__(self, dtype: torch.dtype, weights: Quantised) -> None:
         self._dtype = dtype
         self._weights = weights
         self._scratch = Workspace()
 
     @property
     def takes(self) -> frozenset[str]:
-        return frozenset([INT8_ROWS if self._weights == "int8" else INT4_TILES])
+        return frozenset([LAYOUTS[self._weights]])
 
     def pack_linear(self, slices: Iterable[Tensor]) -> LinearWeight:
         rows, columns = 0, 0
-        parts: list[Int8Part | Int4Part] = []
+        parts: list[Int8Part | Fp8Part | Int4Part] = []
         for slice_ in slices:
             rows, columns = rows + len(slice_), slice_.shape[1]
-            parts.extend([pack_int8(slice_)] if self._weights == "int8" else pack_int4(slice_))
+            parts.extend(_packed(slice_, self._weights))
         return LinearWeight(tuple(parts), rows, columns, self._dtype, sum(part.nbytes for part in parts))
 
     def adopt_linear(self, parts: Sequence[StoredPart]) -> LinearWeight:
         columns = {part.columns for part in parts}
         if len(columns) != 1:
             raise ValueError(f"matrices of {sorted(columns)} columns do not go below each other")
-        held: list[Int8Part | Int4Tiles] = []
+        held: list[Int8Part | Fp8Part | Int4Tiles] = []
         for part in parts:
-            held.extend(adopt_int8(part) if self._weights == "int8" else adopt_int4(part))
+            held.extend(_adopted(part, self._weights))
         rows = sum(part.rows for part in parts)
         return LinearWeight(tuple(held), rows, columns.pop(), self._dtype, sum(part.nbytes for part in held))
 
@@ -96,15 +102,15 @@ class Dequantised:
         """`x` with some rows of the matrix at a time, [n, rows], and what is still to be multiplied with."""
         for part in weight.parts:
             match part:
-                case Int8Part():
-                    yield from self._int8_products(x, part)
+                case Int8Part() | Fp8Part():
+                    yield from self._row_products(x, part)
                 case Int4Tiles():
                     yield self._tiles_product(x, part), None
                 case Int4Part():
                     matrix = self._scratch.take("matrix", (weight.columns, part.rows), x.dtype)
                     yield x @ widen_int4(part, matrix, self._nibbles(part)), None
 
-    def _int8_products(self, x: Tensor, part: Int8Part) -> Iterator[tuple[Tensor, Tensor]]:
+    def _row_products(self, x: Tensor, part: Int8Part | Fp8Part) -> Iterator[tuple[Tensor, Tensor]]:
         step = rows_at_once(part.codes.shape[1])
         for codes, scales in zip(torch.split(part.codes, step), torch.split(part.scales, step), strict=True):
             matrix = self._scratch.take("matrix", tuple(codes.shape), x.dtype).copy_(codes)
@@ -118,6 +124,26 @@ class Dequantised:
 
     def _nibbles(self, part: Int4Part | Int4Tiles) -> Tensor:
         return self._scratch.take("nibbles", (part.codes.numel(),), torch.uint8)
+
+
+def _packed(rows: Tensor, weights: Quantised) -> Iterator[Int8Part | Fp8Part | Int4Part]:
+    match weights:
+        case "int8":
+            yield pack_int8(rows)
+        case "fp8":
+            yield pack_fp8(rows)
+        case "int4":
+            yield from pack_int4(rows)
+
+
+def _adopted(stored: StoredPart, weights: Quantised) -> Iterator[Int8Part | Fp8Part | Int4Tiles]:
+    match weights:
+        case "int8":
+            yield from adopt_int8(stored)
+        case "fp8":
+            yield from adopt_fp8(stored)
+        case "int4":
+            yield from adopt_int4(stored)
 
 
 def with_products(

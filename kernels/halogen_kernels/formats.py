@@ -2,6 +2,7 @@
 
     plain   the compute dtype
     int8    a row: codes -127..127 and one float32 scale; value = scale * code
+    fp8     a row: codes float8 e4m3fn and one float32 scale; value = scale * code
     int4    a row, for each 32 columns: codes 0..15, two a byte, a float16 scale and a float16 minimum;
             value = scale * code + minimum
 
@@ -11,6 +12,7 @@ codes have theirs in float16 too and so come back as they were, and weights do n
 Layouts say how the planes of such a matrix [rows, columns] lie in a file, so that they can be used there:
 
     r8.v1       int8   codes int8 [rows, columns], scales float32 [rows]
+    f8.v1       fp8    codes float8 e4m3fn [rows, columns], scales float32 [rows]
     g32-a4.v1   int4   codes uint8 [tiles, groups, 16, block], scales, minima float16 [tiles, groups, block];
                        byte [t, g, j, r] holds column 32 g + j of row t * block + r in its low half, column
                        32 g + 16 + j in its high; rows past the last fill the last tile, and count for nothing
@@ -22,13 +24,14 @@ from typing import Literal
 
 import torch
 
-WeightFormat = Literal["plain", "int8", "int4"]
-WEIGHT_FORMATS: tuple[WeightFormat, ...] = ("plain", "int8", "int4")
+WeightFormat = Literal["plain", "int8", "int4", "fp8"]
+WEIGHT_FORMATS: tuple[WeightFormat, ...] = ("plain", "int8", "int4", "fp8")
 INT8_ROWS = "r8.v1"
+FP8_ROWS = "f8.v1"
 INT4_TILES = "g32-a4.v1"
 
 GROUP_COLUMNS = 32
-_INT8_ROW_BYTES = 4
+_ROW_SCALE_BYTES = 4
 _INT4_GROUP_BYTES = GROUP_COLUMNS // 2 + 2 + 2
 
 
@@ -40,8 +43,8 @@ def packed_bytes(rows: int, columns: int, dtype: torch.dtype, weights: WeightFor
     """
     if weights == "plain":
         return rows * columns * dtype.itemsize
-    if weights == "int8":
-        return rows * (columns + _INT8_ROW_BYTES)
+    if weights in ("int8", "fp8"):
+        return rows * (columns + _ROW_SCALE_BYTES)
     if weights == "int4":
         return rows * group_count(columns) * _INT4_GROUP_BYTES
     raise ValueError(f"no weight format {weights!r}; there are {', '.join(WEIGHT_FORMATS)}")

@@ -3,6 +3,7 @@
 The layouts let every torch operator run along memory, on whole vectors:
 
     Int8Part     codes int8 [rows, columns]             scales float32 [rows]
+    Fp8Part      codes float8 e4m3fn [rows, columns]    scales float32 [rows]
     Int4Part     codes uint8 [groups, 16, rows]         scales, minima float16 [groups, 1, rows]
                  byte [g, j, r] holds column 32 g + j of row r in its low half, column 32 g + 16 + j in its high
     Int4Tiles    such parts of `block` rows each, one after the other: the layout g32-a4.v1 of `formats`
@@ -24,12 +25,23 @@ from halogen_kernels.formats import GROUP_COLUMNS, group_count
 _HALF = GROUP_COLUMNS // 2
 _INT8_MOST = 127
 _INT4_MOST = 15
+_FP8_MOST = 448.0  # of e4m3fn
 # Values of an int4 part: widened to float32 they are still in the cache when they are multiplied.
 PART_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Int8Part:
+    codes: Tensor
+    scales: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + self.scales.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Part:
     codes: Tensor
     scales: Tensor
 
@@ -85,8 +97,8 @@ def tiles_at_once(columns: int, block: int) -> int:
 
 def pack_int8(rows: Tensor) -> Int8Part:
     """Symmetric by row: code = round(w * 127 / max|w|). Raises ValueError for a value that is not finite."""
-    codes = torch.empty(rows.shape, dtype=torch.int8)
-    scales = torch.empty(len(rows))
+    codes = torch.empty(rows.shape, dtype=torch.int8, device=rows.device)
+    scales = torch.empty(len(rows), device=rows.device)
     step = rows_at_once(rows.shape[1])
     for first in range(0, len(rows), step):
         wide = rows[first : first + step].float()
@@ -97,11 +109,26 @@ def pack_int8(rows: Tensor) -> Int8Part:
     return Int8Part(codes, scales)
 
 
+def pack_fp8(rows: Tensor) -> Fp8Part:
+    """By row: code = w * 448 / max|w|, rounded to e4m3fn, so that a row's largest value is the largest of its codes.
+    Raises ValueError for a value that is not finite."""
+    codes = torch.empty(rows.shape, dtype=torch.float8_e4m3fn, device=rows.device)
+    scales = torch.empty(len(rows), device=rows.device)
+    step = rows_at_once(rows.shape[1])
+    for first in range(0, len(rows), step):
+        wide = rows[first : first + step].float()
+        scale = wide.abs().amax(1) / _FP8_MOST
+        _check(scale, "fp8 needs weights that are finite")
+        codes[first : first + step] = (wide / _no_zero(scale).unsqueeze(1)).to(codes.dtype)
+        scales[first : first + step] = scale
+    return Fp8Part(codes, scales)
+
+
 def pack_int4(rows: Tensor) -> Iterator[Int4Part]:
     """Asymmetric by group: code = round((w - minimum) / scale), with scale and minimum as they are held.
     Raises ValueError for columns that are not whole groups and for values beyond float16."""
     group_count(rows.shape[1])
-    scratch = torch.empty(min(len(rows), rows_at_once(rows.shape[1])) * rows.shape[1])
+    scratch = torch.empty(min(len(rows), rows_at_once(rows.shape[1])) * rows.shape[1], device=rows.device)
     for part in torch.split(rows, rows_at_once(rows.shape[1])):
         yield _pack_part(part, scratch)
 
@@ -110,10 +137,10 @@ def pack_tiles(rows: Tensor, block: int) -> Int4Tiles:
     """The codes, scales and minima of `pack_int4`, in tiles of `block` rows. Raises ValueError as it does."""
     count, columns = rows.shape
     tiles, groups = -(-count // block), group_count(columns)
-    codes = torch.empty(tiles, groups, _HALF, block, dtype=torch.uint8)
-    scales, minima = torch.empty(2, tiles, groups, block, dtype=torch.float16)
+    codes = torch.empty(tiles, groups, _HALF, block, dtype=torch.uint8, device=rows.device)
+    scales, minima = torch.empty(2, tiles, groups, block, dtype=torch.float16, device=rows.device)
     step = tiles_at_once(columns, block)
-    scratch = torch.empty(step * block * columns)
+    scratch = torch.empty(step * block * columns, device=rows.device)
     for tile, slice_ in zip(range(0, tiles, step), torch.split(rows, step * block), strict=True):
         part = _pack_part(F.pad(slice_, (0, 0, 0, -len(slice_) % block)), scratch)
         some = slice(tile, tile + step)

@@ -1,4 +1,4 @@
-"""Quantised matrices used where they lie: the layouts r8.v1 and g32-a4.v1 of every backend."""
+"""Quantised matrices used where they lie: the layouts r8.v1, f8.v1 and g32-a4.v1 of every backend."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ from dataclasses import replace
 
 import pytest
 import torch
-from halogen_kernels import INT4_TILES, INT8_ROWS, Kernels, StoredPart, WeightFormat, quantise, reference, select
-from halogen_kernels.quantise import pack_int8, pack_tiles
+from halogen_kernels import (
+    FP8_ROWS,
+    INT4_TILES,
+    INT8_ROWS,
+    Kernels,
+    StoredPart,
+    WeightFormat,
+    quantise,
+    reference,
+    select,
+)
+from halogen_kernels.quantise import pack_fp8, pack_int8, pack_tiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-LAYOUTS: dict[WeightFormat, str] = {"int8": INT8_ROWS, "int4": INT4_TILES}
+LAYOUTS: dict[WeightFormat, str] = {"int8": INT8_ROWS, "fp8": FP8_ROWS, "int4": INT4_TILES}
 BACKENDS = st.sampled_from(["cpu", "reference"])
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 BLOCKS = st.sampled_from([1, 16, 32, 64])
@@ -20,9 +30,9 @@ SEEDS = st.integers(0, 1 << 32)
 
 def store(weights: WeightFormat, matrix: torch.Tensor, block: int = 32) -> StoredPart:
     rows, columns = matrix.shape
-    if weights == "int8":
-        part = pack_int8(matrix)
-        return StoredPart(INT8_ROWS, rows, columns, {"codes": part.codes, "scales": part.scales})
+    if weights != "int4":
+        part = pack_int8(matrix) if weights == "int8" else pack_fp8(matrix)
+        return StoredPart(LAYOUTS[weights], rows, columns, {"codes": part.codes, "scales": part.scales})
     tiles = pack_tiles(matrix, block)
     planes = {"codes": tiles.codes, "scales": tiles.scales, "minima": tiles.minima}
     return StoredPart(INT4_TILES, rows, columns, planes)
@@ -31,7 +41,7 @@ def store(weights: WeightFormat, matrix: torch.Tensor, block: int = 32) -> Store
 def numbers(part: StoredPart) -> torch.Tensor:
     """Float64 [rows, columns], each number as the layout's definition says."""
     scales = part.planes["scales"].double()
-    if part.layout == INT8_ROWS:
+    if part.layout in (INT8_ROWS, FP8_ROWS):
         return part.planes["codes"].double() * scales.unsqueeze(1)
     codes, minima = part.planes["codes"], part.planes["minima"].double()
     block = codes.shape[3]
@@ -53,7 +63,7 @@ def close(got: torch.Tensor, exact: torch.Tensor, size: torch.Tensor, roundings:
     return bool(got.isfinite().all()) and float((got.double() - exact).abs().max()) <= allowed
 
 
-@given(st.data(), BACKENDS, st.sampled_from(["int8", "int4"]), DTYPES, BLOCKS, SEEDS)
+@given(st.data(), BACKENDS, st.sampled_from(["int8", "fp8", "int4"]), DTYPES, BLOCKS, SEEDS)
 @settings(max_examples=60, deadline=None)
 def test_products_are_those_of_the_layouts_numbers(
     data: st.DataObject, backend: str, weights: WeightFormat, dtype: torch.dtype, block: int, seed: int

@@ -58,13 +58,14 @@ def test_a_bar_is_held_against_a_copy_or_against_another_way(device: torch.devic
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_quantised_linear(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
-    bench = runpy.run_path(str(BENCHES / "quantised_linear.py"))
+def test_weight_formats(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = runpy.run_path(str(BENCHES / "weight_formats.py"))
     bench["main"](["--rows", "64", "--columns", "32", "--threads", "1", "--dtype", dtype])
     title, heads, *lines = capsys.readouterr().out.splitlines()
     assert title == f"[64, 32] {dtype}, 1 threads, ms a product"
     assert "plain (" in heads
     assert "int4 (reference.int4)" in heads
+    assert "f8.v1 stored" in heads
     assert [line.split()[0] for line in lines] == ["1", "4", "16", "256"]
 
 

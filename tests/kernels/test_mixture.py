@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 BACKENDS = st.sampled_from(["cpu", "reference"])
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
-WEIGHTS = st.sampled_from(["plain", "int8", "int4"])
+WEIGHTS = st.sampled_from(["plain", "int8", "fp8", "int4"])
 WIDTH = 64
 
 
@@ -92,7 +92,7 @@ def exact_mixture(
     return torch.stack(outs).sum(0)
 
 
-@pytest.mark.parametrize("weights", ["plain", "int8", "int4"])
+@pytest.mark.parametrize("weights", ["plain", "int8", "fp8", "int4"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_row_is_the_same_bits_alone_and_beside_others(dtype: torch.dtype, weights: WeightFormat) -> None:
     kernels = select("cpu", dtype, flash_attention=True, weights=weights)

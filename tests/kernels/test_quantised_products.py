@@ -1,4 +1,4 @@
-"""Products with int8 and int4 weights of each backend against float64 over the values that are held."""
+"""Products with int8, fp8 and int4 weights of each backend against float64 over the values that are held."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 BACKENDS = st.sampled_from(["cpu", "reference"])
-FORMATS = st.sampled_from(["int8", "int4"])
+FORMATS = st.sampled_from(["int8", "fp8", "int4"])
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
 ROWS = st.sampled_from([1, 2, 3, 5, 16, 17, 40])
 OUTS = st.sampled_from([1, 2, 7, 33, 100, 257])
@@ -24,7 +24,7 @@ NAMES = {
 
 def table(backend: str, dtype: torch.dtype, weights: WeightFormat) -> Kernels:
     kernels = select(backend, dtype, flash_attention=True, weights=weights)
-    name = NAMES.get((backend, weights, dtype), "reference.int4")
+    name = NAMES.get((backend, weights, dtype), f"reference.{weights}")
     assert (kernels.names["linear"], kernels.names["gated_linear"]) == (name, name)
     return kernels
 
@@ -96,7 +96,7 @@ def test_gated_linear(
     assert close(got, exact, dtype, size, 3)
 
 
-@pytest.mark.parametrize("weights", ["int8", "int4"])
+@pytest.mark.parametrize("weights", ["int8", "fp8", "int4"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @pytest.mark.parametrize(("columns", "rows"), [(576, 960), (1536, 576), (4096, 608), (64, 96)])
@@ -113,7 +113,7 @@ def test_a_row_is_the_same_bits_alone_and_in_any_batch(
         assert torch.equal(kernels.gated_linear(x[:batch], weight, up, "silu")[:1], alone[1])
 
 
-@pytest.mark.parametrize("weights", ["int8", "int4"])
+@pytest.mark.parametrize("weights", ["int8", "fp8", "int4"])
 def test_a_matrix_is_made_wide_in_bounded_pieces(weights: WeightFormat, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of 10 rows at a time give what one piece gives; the scratch holds one of them and is used again."""
     source, x = torch.randn(95, 64), torch.randn(5, 64)
@@ -131,7 +131,7 @@ def test_a_matrix_is_made_wide_in_bounded_pieces(weights: WeightFormat, monkeypa
 def test_float32_slices_lose_nothing_to_a_narrow_compute_type() -> None:
     """The codes are the same whatever the products are in."""
     source = torch.randn(16, 64)
-    for weights in ("int8", "int4"):
+    for weights in ("int8", "fp8", "int4"):
         narrow, wide = (
             table("reference", dtype, weights).pack_linear([source]).parts[0].codes
             for dtype in (torch.bfloat16, torch.float32)

@@ -1,4 +1,4 @@
-"""Weights as int8 and int4: what they hold, what comes back, what they refuse."""
+"""Weights as int8, fp8 and int4: what they hold, what comes back, what they refuse."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 from halogen_kernels import GROUP_COLUMNS, WEIGHT_FORMATS, Kernels, WeightFormat, packed_bytes, select
-from halogen_kernels.quantise import Int4Part, Int8Part
+from halogen_kernels.quantise import Fp8Part, Int4Part, Int8Part
 from halogen_kernels.values import LinearWeight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-QUANTISED = st.sampled_from(["int8", "int4"])
+QUANTISED = st.sampled_from(["int8", "fp8", "int4"])
 ROWS = st.sampled_from([1, 2, 7, 33, 64])
 GROUPS = st.sampled_from([1, 2, 5, 18])
 MAGNITUDES = st.sampled_from([1e-4, 0.02, 1.0, 100.0])
@@ -33,10 +33,10 @@ def decoded(weight: LinearWeight) -> torch.Tensor:
     """The same from the parts, value by value as the layout says."""
     rows: list[list[float]] = []
     for part in weight.parts:
-        if isinstance(part, Int8Part):
+        if isinstance(part, Int8Part | Fp8Part):
             rows += [
                 [scale * code for code in codes]
-                for codes, scale in zip(part.codes.tolist(), part.scales.double().tolist(), strict=True)
+                for codes, scale in zip(part.codes.double().tolist(), part.scales.double().tolist(), strict=True)
             ]
             continue
         assert isinstance(part, Int4Part)
@@ -68,6 +68,9 @@ def test_held_values_are_within_half_a_step(
     if weights == "int8":
         step = wide.abs().amax(1, keepdim=True) / 127
         allowed = step * (0.5 + 127 * 2**-22)
+    elif weights == "fp8":
+        least = wide.abs().amax(1, keepdim=True) / 448  # half of the step between codes is a 16th of it, or 2^-10
+        allowed = (wide.abs() / 16).maximum(least * 2**-10) * (1 + 2**-12)
     else:
         grouped = wide.view(rows, groups, GROUP_COLUMNS)
         low, high = grouped.amin(2, keepdim=True), grouped.amax(2, keepdim=True)
@@ -132,7 +135,7 @@ def test_int8_codes_with_a_full_one_in_each_row_come_back(rows: int, columns: in
     assert torch.allclose(weight.parts[0].scales, scales[:, 0], rtol=2**-22)
 
 
-@pytest.mark.parametrize("weights", ["int8", "int4"])
+@pytest.mark.parametrize("weights", ["int8", "fp8", "int4"])
 @pytest.mark.parametrize("value", [0.0, -0.25, 3.0])
 def test_equal_values_come_back(weights: WeightFormat, value: float) -> None:
     weight = exact(weights).pack_linear([torch.full((3, 64), value)])
@@ -152,15 +155,16 @@ def test_packed_bytes_is_what_is_held(weights: WeightFormat, dtype: torch.dtype,
     assert weight.nbytes == sum(tensor.untyped_storage().nbytes() for part in weight.parts for tensor in held(part))
 
 
-def held(part: torch.Tensor | Int8Part | Int4Part) -> list[torch.Tensor]:
+def held(part: torch.Tensor | Int8Part | Fp8Part | Int4Part) -> list[torch.Tensor]:
     if isinstance(part, torch.Tensor):
         return [part]
-    return [part.codes, part.scales] if isinstance(part, Int8Part) else [part.codes, part.scales, part.minima]
+    return [part.codes, part.scales, part.minima] if isinstance(part, Int4Part) else [part.codes, part.scales]
 
 
 def test_bits_a_weight() -> None:
     assert packed_bytes(64, 4096, torch.bfloat16, "plain") * 8 == 16 * 64 * 4096
     assert packed_bytes(64, 4096, torch.bfloat16, "int8") * 8 == 64 * (8 * 4096 + 32)
+    assert packed_bytes(64, 4096, torch.bfloat16, "fp8") * 8 == 64 * (8 * 4096 + 32)
     assert packed_bytes(64, 4096, torch.bfloat16, "int4") * 8 == 5 * 64 * 4096
 
 
@@ -193,6 +197,8 @@ def test_columns_that_are_not_whole_groups_are_refused(columns: int) -> None:
     [
         ("int8", float("nan"), "int8 needs weights that are finite"),
         ("int8", float("inf"), "int8 needs weights that are finite"),
+        ("fp8", float("nan"), "fp8 needs weights that are finite"),
+        ("fp8", float("-inf"), "fp8 needs weights that are finite"),
         ("int4", float("nan"), "finite and within float16"),
         ("int4", float("-inf"), "finite and within float16"),
         ("int4", -7e4, "finite and within float16"),

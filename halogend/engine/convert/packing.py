@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from halogen_kernels.quantise import pack_int8
+from halogen_kernels.quantise import pack_fp8, pack_int8
 from torch import Tensor
 
 from halogend.checkpoint.plain_types import PlainType
@@ -13,7 +13,6 @@ from halogend.engine.convert.four_bit import quantise, tiled
 from halogend.engine.convert.restated import Restated
 
 _NUMBERS = {PlainType.F32: torch.float32, PlainType.BF16: torch.bfloat16, PlainType.F16: torch.float16}
-_FP8_MOST = 448.0  # of e4m3
 
 
 def packed(entry: Entry, name: str, first: int, count: int, source: Restated) -> tuple[tuple[Tensor, ...], bool]:
@@ -30,7 +29,8 @@ def packed(entry: Entry, name: str, first: int, count: int, source: Restated) ->
     if entry.layout == ROW_INT8:
         part = pack_int8(rows)
         return (part.codes, part.scales), False
-    return _fp8(rows), False
+    scaled = pack_fp8(rows)
+    return (scaled.codes, scaled.scales), False
 
 
 def _numbers(rows: Tensor, dtype: torch.dtype) -> Tensor:
@@ -38,12 +38,3 @@ def _numbers(rows: Tensor, dtype: torch.dtype) -> Tensor:
     if not values.isfinite().all():
         raise ValueError("it has values that are not finite, or are not once they are rounded; bf16 has the range")
     return values
-
-
-def _fp8(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """A row's largest value is the largest of its codes."""
-    scales = rows.abs().amax(1) / _FP8_MOST
-    if not scales.isfinite().all():
-        raise ValueError("fp8 needs weights that are finite, and some are not")
-    steps = scales.masked_fill(scales == 0, 1.0).unsqueeze(1)
-    return (rows / steps).to(torch.float8_e4m3fn), scales

@@ -1,9 +1,9 @@
-"""Prints how long a linear map takes with each weight format, and its speed as weights a second.
+"""Prints how long a linear map of a backend of the host takes with each weight format, as weights a second too.
 
-    python kernels/bench/quantised_linear.py [--backend cpu] [--dtype bfloat16] [--rows 2048] [--columns 2048]
+    python kernels/bench/weight_formats.py [--backend cpu] [--dtype bfloat16] [--rows 2048] [--columns 2048]
 
     packed     as a loader packs what it decodes
-    stored     where it lies in a file: r8.v1, or g32-a4.v1 with --block rows a tile
+    stored     where it lies in a file: r8.v1, f8.v1, or g32-a4.v1 with --block rows a tile
     q, k, v    stored as three matrices of a half, a quarter and a quarter of the rows
 
 Matrices are taken in turn from a set that no cache holds, as a model's layers are. The ways run side by
@@ -18,8 +18,17 @@ import time
 from collections.abc import Iterator, Sequence
 
 import torch
-from halogen_kernels import BACKENDS, INT4_TILES, INT8_ROWS, WEIGHT_FORMATS, Kernels, LinearWeight, StoredPart, select
-from halogen_kernels.quantise import pack_int8, pack_tiles
+from halogen_kernels import (
+    FP8_ROWS,
+    INT4_TILES,
+    INT8_ROWS,
+    WEIGHT_FORMATS,
+    Kernels,
+    LinearWeight,
+    StoredPart,
+    select,
+)
+from halogen_kernels.quantise import pack_fp8, pack_int8, pack_tiles
 from torch import Tensor
 
 BATCHES = (1, 4, 16, 256)
@@ -46,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--backend", choices=BACKENDS, default="cpu")
+    parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu")
     parser.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
     parser.add_argument("--rows", type=int, default=2048)
     parser.add_argument("--columns", type=int, default=2048)
@@ -71,8 +80,8 @@ def make_sets(arguments: argparse.Namespace, dtype: torch.dtype) -> Iterator[tup
 def stored(layout: str, rows: int, arguments: argparse.Namespace) -> StoredPart:
     matrix = torch.randn(rows, arguments.columns)
     planes: dict[str, Tensor] = {}
-    if layout == INT8_ROWS:
-        part = pack_int8(matrix)
+    if layout in (INT8_ROWS, FP8_ROWS):
+        part = pack_int8(matrix) if layout == INT8_ROWS else pack_fp8(matrix)
         planes = {"codes": part.codes, "scales": part.scales}
     elif layout == INT4_TILES:
         tiles = pack_tiles(matrix, arguments.block)
