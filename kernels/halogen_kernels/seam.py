@@ -44,9 +44,9 @@ class PackLinear(Protocol):
 class AdoptLinear(Protocol):
     def __call__(self, parts: Sequence[StoredPart]) -> LinearWeight:
         """The matrices of `parts`, one below the other, used where they lie. Nothing is copied: the planes are
-        kept, and what is in them must stay as it is. `nbytes` is what they take. Raises ValueError for a layout
-        that is not among those that these kernels take, planes that are not as it says, and columns that
-        differ."""
+        kept, and what is in them must stay as it is; but kernels of a device may put several together there.
+        `nbytes` is what is held. Raises ValueError for a layout that is not among those that these kernels
+        take, planes that are not as it says, and columns that differ."""
         ...
 
 
@@ -77,7 +77,7 @@ class Mixture(Protocol):
         """Sum over a row's experts e of share * down_e(act(gate_e x) * up_e x): [n, h] -> [n, h] in the
         weights' dtype, summed in float32 in an order that other rows do not change. `chosen` int64
         [n, k] has the experts' numbers, `shares` float32 [n, k] what each counts. Raises ValueError
-        for a number that no expert has."""
+        for a number that no expert has; on a device, where to look is to wait, it counts for nothing."""
         ...
 
 
