@@ -11,7 +11,9 @@ from halogend.checkpoint.adoption import Adoption, output_precision
 from halogend.checkpoint.checkpoint import Checkpoint
 from halogend.checkpoint.stored import Plain, RowInt8, TiledInt4, Weight
 
-VALUE_BYTES = {"fp32": 4, "bf16": 2}
+VALUE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+KV_VALUE_BYTES = VALUE_BYTES | {"fp8": 1, "int8": 1}
+_KV_SCALE_BYTES = 4  # for each head of a position, of keys and of values, where these have eight bits
 _INT4_GROUP = 32  # columns that share a scale and a minimum
 _INT4_GROUP_BYTES = 4
 _INT8_ROW_BYTES = 4  # a scale
@@ -20,9 +22,9 @@ _NOTHING = Adoption()
 
 
 def weight_bytes(checkpoint: Checkpoint, precision: str, compute: str, adoption: Adoption = _NOTHING) -> int:
-    """Matrices in `precision` (fp32, bf16, int8, int4), and the embedding table as the file has it, beside
+    """Matrices in `precision` (fp32, bf16, fp16, int8, fp8, int4), and the embedding table as the file has it, beside
     the output matrix, tied or not; but for those that stay mapped. `compute` is the number format of products
-    (fp32, bf16)."""
+    (fp32, bf16, fp16)."""
     weights = checkpoint.weights
     held = {name: packed_bytes(weight, precision) for name, weight in _layers(checkpoint)}
     held |= {name: packed_bytes(weight, "fp32") for name, weight in weights.items() if name.endswith(_ROUTER)}
@@ -74,11 +76,17 @@ def unpackable(checkpoint: Checkpoint, precision: str) -> str | None:
 
 def packed_bytes(weight: Weight, precision: str) -> int:
     elements = weight.rows * weight.columns
-    if precision == "int8":
+    if precision in ("int8", "fp8"):
         return elements + weight.rows * _INT8_ROW_BYTES
     if precision == "int4":
         return elements // 2 + elements // _INT4_GROUP * _INT4_GROUP_BYTES
     return elements * VALUE_BYTES[precision]
+
+
+def kv_position_bytes(kv_heads: int, head_dim: int, dtype: str) -> int:
+    """Of one position of one layer, keys and values, in the number format `dtype`."""
+    scales = 0 if dtype in VALUE_BYTES else _KV_SCALE_BYTES
+    return 2 * kv_heads * (head_dim * KV_VALUE_BYTES[dtype] + scales)
 
 
 def _layers(checkpoint: Checkpoint) -> Iterator[tuple[str, Weight]]:

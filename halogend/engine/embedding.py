@@ -15,19 +15,20 @@ from halogend.engine.dequant import dequantise
 
 
 class Embedding:
-    """`raw` is uint8 [vocab, bytes of a row] holding blocks of `kind`; `width` elements a row."""
+    """`raw` is uint8 [vocab, bytes of a row] holding blocks of `kind`; `width` elements a row. Tokens lie where
+    `raw` does."""
 
     def __init__(self, kind: GgmlType | PlainType, raw: Tensor, width: int) -> None:
-        self._kind = kind
-        self._raw = raw
-        self._width = width
+        self.kind = kind
+        self.raw = raw
+        self.width = width
 
     @property
     def nbytes(self) -> int:
-        return self._raw.numel()
+        return self.raw.numel()
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """int64 [n] -> float32 [n, width]. Raises IndexError for a token outside the vocabulary."""
-        out = torch.empty(len(tokens), self._width)
-        dequantise(self._kind, self._raw.index_select(0, tokens), out)
+        """int64 [n] -> float32 [n, width]. Raises IndexError for a token outside the vocabulary, on the host."""
+        out = torch.empty(len(tokens), self.width, device=self.raw.device)
+        dequantise(self.kind, self.raw.index_select(0, tokens), out)
         return out

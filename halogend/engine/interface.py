@@ -6,16 +6,17 @@ other than the logits and the slots.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import torch
 
-    from halogend.engine.memory import Peak
+    from halogend.engine.memory import Rise
     from halogend.sched.layout import KvLayout
     from halogend.sched.step import StepPlan
+    from halogend.wire.messages import Sampling
 
 
 class Runner(Protocol):
@@ -37,7 +38,8 @@ class Runner(Protocol):
 
         `slot_tokens` is int64 [slots]: what was sampled last into each slot, read for items with
         `from_slot`. Returns float32 logits [n, vocab], one row for each item with `samples`, in
-        the plan's order. The caller may overwrite them.
+        the plan's order. The caller may overwrite them. Where a model lies on a device the slots and the logits
+        do too, and the logits are not there yet but on their way.
         """
         ...
 
@@ -58,10 +60,42 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Want:
+    """How the token of one row is to be chosen: that of a position, into a slot. No penalties."""
+
+    row: int
+    slot: int
+    sampling: Sampling
+    position: int
+
+
+class Chosen(Protocol):
+    """Tokens that are being chosen."""
+
+    def wait(self) -> Sequence[int]:
+        """One for each row that was wanted; -1 for one whose logits are not finite. Raises RuntimeError when the
+        device has failed."""
+        ...
+
+
+class Chooser(Protocol):
+    """Chooses tokens where the logits are, as the sampler does. `device` is where slots must lie."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def choose(self, logits: torch.Tensor, wants: Sequence[Want], slot_tokens: torch.Tensor) -> Chosen:
+        """Rows of float32 logits [n, vocab]; what is chosen goes into the slots. Waits for nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """What loading brought. `mapped_bytes` of `weights_bytes` lie in mapped files. `layout` says how many blocks a
     request holds. `block_count` is the pool's first limit in blocks (block 0 included), `reserve_blocks` the most
-    it can be raised to; `kernels` maps operator to implementation. `peak` has watched the largest steps."""
+    it can be raised to; `kernels` maps operator to implementation. `peak` has watched the largest steps.
+    `chooser` chooses tokens on the model's device, if anything does; `steps_ahead` is how many steps may be planned
+    before the one before them is known: 0 or 1."""
 
     runner: Runner
     weights_bytes: int
@@ -73,5 +107,7 @@ class Loaded:
     load_s: float
     warmup_s: float
     kernels: dict[str, str]
-    peak: Peak | None = None
+    peak: Rise | None = None
     mapped_bytes: int = 0
+    chooser: Chooser | None = None
+    steps_ahead: int = 0

@@ -17,67 +17,73 @@ from halogen_kernels.formats import WeightFormat
 
 from halogend.checkpoint.adoption import Adoption, adopt, output_precision
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from halogend.checkpoint.geometry import Geometry
-from halogend.checkpoint.kv_groups import KvGroups
 from halogend.checkpoint.sizes import VALUE_BYTES, mapped_bytes, read_bytes
 from halogend.engine.adopted import Adopted
+from halogend.engine.assembly import DTYPES, assemble, warm
 from halogend.engine.checking import check_share, checked_bytes
+from halogend.engine.device.place import Place, place_of
+from halogend.engine.device.staging import WeightStaging
+from halogend.engine.device.weights import DeviceSource, moved_embedding
 from halogend.engine.files import open_files
 from halogend.engine.interface import Loaded
-from halogend.engine.kvcache import KvCache
-from halogend.engine.limits import sched_limits
 from halogend.engine.mapping import WeightMap
-from halogend.engine.memory import Peak
+from halogend.engine.memory import DevicePeak, Peak
 from halogend.engine.models import decoder
 from halogend.engine.models.layers import LayerRecipe, LayerWeights
 from halogend.engine.models.rotary import Rotary
+from halogend.engine.models.source import TensorSource
 from halogend.engine.progress import Progress
 from halogend.engine.read_ahead import ReadAhead, Span
-from halogend.engine.runner import ModelRunner
 from halogend.engine.tensors import Packing, WeightSource
-from halogend.engine.warmup import Room, most_rows, warm_up
-from halogend.sched.blocks import BLOCK_TOKENS
-from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout
 from halogend.wire.messages import EngineSpec
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-_FORMATS: dict[str, WeightFormat] = {"fp32": "plain", "bf16": "plain", "int8": "int8", "int4": "int4"}
+_QUANTISED: dict[str, WeightFormat] = {"int8": "int8", "fp8": "fp8", "int4": "int4"}
 _MOST_LOAD_THREADS = 4
 
 
 def load(spec: EngineSpec, progress: Progress) -> Loaded:
     """Everything between a path and a model that has answered once.
 
-    Raises CheckpointError for whatever is wrong with the file, OSError if the pool's address range
-    cannot be reserved, InvariantError for a spec that the daemon should have refused.
+    Raises CheckpointError for whatever is wrong with the file, OSError if the pool's address range cannot be
+    reserved, MemoryError if the device has not enough, PlaceError if it is not to be had, InvariantError for a
+    spec that the daemon should have refused.
     """
     torch.set_num_threads(1)
+    place = place_of(spec.device, spec.backend)
+    place.enter()
+    try:
+        return _load(spec, place, progress)
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(f"on {spec.device}: {error}") from error
+
+
+def _load(spec: EngineSpec, place: Place, progress: Progress) -> Loaded:
     started = time.monotonic()
-    arithmetic = Arithmetic.of(spec)
+    arithmetic = Arithmetic.of(spec, place)
     model, weights = _read(spec, arithmetic, progress)
-    cache, block_count = _make_cache(spec, model.geometry, model.groups)
+    assembly = assemble(spec, model, arithmetic.kernels, place, progress)
     loaded = time.monotonic()
     progress.begin("warming")
-    runner = ModelRunner(model, cache, progress)
     layout = KvLayout(model.groups.windows)
-    peak = Peak()
-    room = Room(min(block_count, cache.touched_bytes // cache.block_bytes), spec.limits.max_model_len)
-    limits = sched_limits(spec.limits)
-    warm_up(runner, room, layout, limits, arithmetic.kernels.built_sizes(most_rows(room, limits)))
+    peak = Peak() if place.is_host else DevicePeak(place.device)
+    warm(assembly, spec, layout, arithmetic.kernels)
+    pool = assembly.pool
     return Loaded(
-        runner=runner,
+        runner=assembly.runner,
         weights_bytes=weights.held_bytes,
         mapped_bytes=weights.mapped_bytes,
-        pool_bytes=block_count * cache.block_bytes,
+        pool_bytes=assembly.block_count * pool.block_bytes,
         layout=layout,
-        block_bytes=cache.block_bytes,
-        block_count=block_count,
-        reserve_blocks=cache.reserve_blocks,
+        block_bytes=pool.block_bytes,
+        block_count=assembly.block_count,
+        reserve_blocks=pool.reserve_blocks,
         load_s=loaded - started,
         warmup_s=time.monotonic() - loaded,
-        kernels=arithmetic.kernels.names_for(model.shape),
+        kernels=arithmetic.kernels.names_for(model.shape) | assembly.names,
         peak=peak,
+        chooser=assembly.chooser,
+        steps_ahead=assembly.steps_ahead,
     )
 
 
@@ -93,7 +99,7 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
     """The model and the bytes of its weights. What only reading needs is gone before the pool is touched:
     both together would be the most that the engine ever takes."""
     checkpoint = open_checkpoint(spec.path, spec.load_format)
-    adoption = adopt(checkpoint, spec.precision, spec.mmap_threshold)
+    adoption = adopt(checkpoint, spec.precision, _mapped_share(spec, arithmetic.place))
     mapped = mapped_bytes(checkpoint, adoption)
     checked = checkpoint.v2 if spec.verify == "full" else None
     with open_files(checkpoint, progress.bump) as files:
@@ -112,7 +118,15 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
                 ahead.begin()
             model, held = _load_model(checkpoint, arithmetic, source, spec)
             ahead.finish()
-    return model, _Weights(held, sum(mapped.values()))
+    return model, _Weights(held, sum(mapped.values()) if not arithmetic.place.runs_like_a_device else 0)
+
+
+def _mapped_share(spec: EngineSpec, place: Place) -> float:
+    """What is moved to a device is read where the file is mapped, all of it, and does not stay there. Kernels for
+    devices put matrices together: of what they read here, they keep a copy."""
+    if not place.runs_like_a_device:
+        return spec.mmap_threshold
+    return 0.0 if place.is_host else 1.0
 
 
 def _spans(checkpoint: Checkpoint, adoption: Adoption, *, in_order: bool) -> list[Span]:
@@ -131,22 +145,33 @@ def _spans(checkpoint: Checkpoint, adoption: Adoption, *, in_order: bool) -> lis
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
     """How a model is computed: products in `dtype`, with weights packed by `kernels`, those of the output
-    matrix by `output_kernels`."""
+    matrix by `output_kernels`, and moved to where it is computed."""
 
     dtype: torch.dtype
     kernels: Kernels
     output_kernels: Kernels
     is_quantised: bool
+    place: Place
+    staging: WeightStaging
 
     @classmethod
-    def of(cls, spec: EngineSpec) -> Arithmetic:
+    def of(cls, spec: EngineSpec, place: Place | None = None) -> Arithmetic:
+        """On the host, unless a place is given."""
+        place = place or Place()
         dtype = DTYPES[spec.compute_dtype]
 
         def kernels(precision: str) -> Kernels:
-            return select(spec.backend, dtype, flash_attention=spec.flash_attention, weights=_FORMATS[precision])
+            return select(
+                spec.backend,
+                dtype,
+                flash_attention=spec.flash_attention,
+                weights=_QUANTISED.get(precision, "plain"),
+                device=place.device,
+            )
 
         output = kernels(output_precision(spec.precision))
-        return cls(dtype, kernels(spec.precision), output, spec.precision not in VALUE_BYTES)
+        quantised = spec.precision not in VALUE_BYTES
+        return cls(dtype, kernels(spec.precision), output, quantised, place, WeightStaging(place))
 
     @property
     def packing(self) -> Packing:
@@ -158,7 +183,8 @@ class Arithmetic:
 
     def _packing(self, kernels: Kernels) -> Packing:
         """What is quantised is decoded exactly first."""
-        return Packing(kernels.pack_linear, torch.float32 if self.is_quantised else self.dtype, kernels.adopt_linear)
+        pack, adopt_ = self.staging.packing(kernels.pack_linear), self.staging.adopting(kernels.adopt_linear)
+        return Packing(pack, torch.float32 if self.is_quantised else self.dtype, adopt_)
 
 
 def load_threads(spec: EngineSpec) -> int:
@@ -172,24 +198,27 @@ def load_threads(spec: EngineSpec) -> int:
 def _load_model(
     checkpoint: Checkpoint, arithmetic: Arithmetic, source: WeightSource, spec: EngineSpec
 ) -> tuple[decoder.Decoder, int]:
-    geometry, kernels = checkpoint.geometry, arithmetic.kernels
+    geometry, kernels, staging = checkpoint.geometry, arithmetic.kernels, arithmetic.staging
+    placed = source if arithmetic.place.is_host else DeviceSource(source, staging)
     recipe = decoder.make_recipe(geometry, kernels, arithmetic.dtype, adjacent_pairs=checkpoint.adjacent_pairs)
     embedding = source.embedding("token_embd")
+    if not arithmetic.place.is_host:
+        embedding = moved_embedding(embedding, staging, arithmetic.dtype)
     output_name = "output" if "output" in checkpoint.weights else "token_embd"
     ropes = [rope.stretched(spec.stretched) for rope in geometry.ropes]
     weights = decoder.DecoderWeights(
         embed=embedding,
-        layers=_load_layers(recipe, source, geometry.layers, load_threads(spec)),
-        norm=kernels.pack_norm(source.norm("output_norm"), geometry.rms_eps),
+        layers=_load_layers(recipe, placed, geometry.layers, load_threads(spec)),
+        norm=kernels.pack_norm(placed.norm("output_norm"), geometry.rms_eps),
         output=source.packed_by(arithmetic.output_packing).linear([output_name]),
         output_kernels=arithmetic.output_kernels,
-        rotaries=tuple(Rotary.of(rope, geometry.head_dim, source) for rope in ropes),
+        rotaries=tuple(Rotary.of(rope, geometry.head_dim, source).moved(staging.move) for rope in ropes),
     )
     held = embedding.nbytes + weights.output.nbytes + sum(layer.nbytes for layer in weights.layers)
     return decoder.Decoder(geometry, recipe, weights), held
 
 
-def _load_layers(recipe: LayerRecipe, source: WeightSource, count: int, threads: int) -> tuple[LayerWeights, ...]:
+def _load_layers(recipe: LayerRecipe, source: TensorSource, count: int, threads: int) -> tuple[LayerWeights, ...]:
     def build(index: int) -> LayerWeights:
         return recipe.build(source, index)
 
@@ -198,19 +227,3 @@ def _load_layers(recipe: LayerRecipe, source: WeightSource, count: int, threads:
     # New threads inherit this one's niceness; torch counts intra-operator threads for each.
     with ThreadPoolExecutor(threads, "load", initializer=torch.set_num_threads, initargs=(1,)) as pool:
         return tuple(pool.map(build, range(count)))
-
-
-def _make_cache(spec: EngineSpec, geometry: Geometry, groups: KvGroups) -> tuple[KvCache, int]:
-    """The pool and how many of its blocks may be used at first."""
-    dtype = DTYPES[spec.kv_cache_dtype]
-    width = 2 * geometry.kv_heads * geometry.head_dim
-    block_bytes = groups.layers_per_table * width * dtype.itemsize * BLOCK_TOKENS
-    count = spec.limits.pool_bytes // block_bytes
-    if count < 1 + len(groups.tables):
-        raise InvariantError(
-            f"a pool of {spec.limits.pool_bytes} bytes holds no block of {block_bytes} bytes for each of"
-            f" {len(groups.tables)} tables beside the reserved one"
-        )
-    reserve = max(count, spec.pool_reserve_bytes // block_bytes)
-    floor = min(count, max(1 + len(groups.tables), spec.pool_floor_bytes // block_bytes))
-    return KvCache(groups.layers_per_table, width, dtype, reserve, floor), count

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
@@ -20,6 +20,7 @@ from halogend.engine.live import LiveLimits
 from halogend.engine.meter import StepMeter
 from halogend.engine.progress import Progress
 from halogend.engine.rest import Chore, Rest
+from halogend.engine.under_way import UnderWay
 from halogend.sched.blocks import BlockPool
 from halogend.sched.errors import InvariantError
 from halogend.sched.request import End, Events, Request
@@ -78,7 +79,8 @@ class EngineLoop:
         self._clock = clock
         self._pool = BlockPool(loaded.reserve_blocks, loaded.block_count)
         self._scheduler = Scheduler(sched_limits(spec.limits), self._pool, loaded.layout)
-        self._executor = Executor(loaded.runner, spec.limits.max_batch)
+        self._executor = Executor(loaded.runner, spec.limits.max_batch, loaded.chooser)
+        self._under_way = UnderWay(self._executor, loaded.steps_ahead, clock)
         self._live = LiveLimits(spec, loaded)
         self._meter = StepMeter()
         self._rest = Rest()
@@ -110,8 +112,9 @@ class EngineLoop:
         events = self._step(now)
         self._publish(events)
         self._report()
-        self._progress.set_busy(self._scheduler.has_requests)
-        if not self._scheduler.has_requests:
+        is_busy = self._scheduler.has_requests or bool(self._under_way)
+        self._progress.set_busy(is_busy)
+        if not is_busy:
             self._be_idle()
 
     def _heed_pins(self, now: float) -> None:
@@ -220,7 +223,9 @@ class EngineLoop:
         log.info("limits_changed", update=update, max_batch=limits.max_batch, pool_blocks=blocks)
 
     def _resize(self, blocks: int) -> None:
-        """No step is in flight here: what is held behind the limit is copied before it goes."""
+        """No step may be in flight: what is held behind the limit is copied before it goes."""
+        while self._under_way:
+            self._publish(self._collect())
         resized = self._scheduler.resize(blocks)
         self._end(resized.ended)
         self._loaded.runner.resize_pool(blocks, resized.moves)
@@ -254,21 +259,24 @@ class EngineLoop:
     # --- a step -------------------------------------------------------------------------------------
 
     def _step(self, now: float) -> Events:
+        """The next one is submitted; what the oldest under way brought, if it is time to look."""
         plan = self._scheduler.schedule(now)
-        if plan is None:
-            if self._scheduler.has_requests:
-                raise InvariantError(f"nothing can be computed for {self._scheduler.stats}")
-            return _NOTHING
-        self._progress.set_busy(True)
-        self._rest.wake()
-        started = self._clock()
-        result = self._executor.run(plan)
-        seconds = self._clock() - started
-        # A step that was repeated in parts says nothing about what such a step takes.
-        events = self._scheduler.apply(result if result.failed else replace(result, seconds=seconds))
-        self._meter.step(plan, self._clock() - now)
+        if plan is not None:
+            self._progress.set_busy(True)
+            self._rest.wake()
+            self._under_way.submit(plan, now)
+        elif not self._under_way and self._scheduler.has_requests:
+            raise InvariantError(f"nothing can be computed for {self._scheduler.stats}")
+        if self._under_way.is_full or (plan is None and self._under_way):
+            return self._collect()
+        return _NOTHING
+
+    def _collect(self) -> Events:
+        step = self._under_way.collect()
+        events = self._scheduler.apply(step.result)
+        self._meter.step(step.plan, step.seconds)
         self._progress.bump()
-        if self._audit_steps and (plan.number + 1) % self._audit_steps == 0:
+        if self._audit_steps and (step.plan.number + 1) % self._audit_steps == 0:
             self._scheduler.audit()
         return events
 

@@ -1,11 +1,20 @@
-"""What this process takes of the machine's memory, as the kernel counts it."""
+"""What this process takes of the machine's memory, as the kernel counts it, and of a device's, as torch does."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
+
+import torch
 
 _SELF = Path("/proc/self")
 _FORGET_PEAK = "5"  # proc(5), clear_refs: the peak resident set size begins anew
+
+
+class Rise(Protocol):
+    """How far memory rose above what it is afterwards."""
+
+    def over_now_bytes(self) -> int | None: ...
 
 
 class Peak:
@@ -25,6 +34,19 @@ class Peak:
             return None
         sizes = _sizes(self._proc)
         return max(0, sizes.get("VmHWM", 0) - sizes.get("VmRSS", 0))
+
+
+class DevicePeak:
+    """How far a device's memory rose above what weights and pool take there. Begins when it is made. What torch has
+    once had it keeps, so it stays taken."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._held_bytes = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+
+    def over_now_bytes(self) -> int | None:
+        return max(0, torch.cuda.max_memory_reserved(self._device) - self._held_bytes)
 
 
 def _sizes(proc: Path) -> dict[str, int]:

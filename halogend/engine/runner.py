@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+from halogen_kernels import Workspace
 from torch import Tensor
 
 from halogend.engine.batch import make_batch
@@ -22,6 +23,7 @@ class ModelRunner:
         self._model = model
         self._cache = cache
         self._progress = progress
+        self._workspace = Workspace()
         self._threads = StepThreads(model.matrix_bytes)
 
     @property
@@ -47,7 +49,8 @@ class ModelRunner:
         if batch.fresh_blocks:
             self._cache.clear(batch.fresh_blocks)
         self._threads.use_for_layers(len(batch.tokens))
-        residual = self._model.run_layers(batch, self._cache, self._progress.bump, layers)
+        plans = self._model.plan(batch, self._cache.dtype, self._workspace)
+        residual = self._model.run_layers(batch, plans, self._cache.layers, self._progress.bump, layers)
         self._threads.use_all()
         logits = torch.empty(len(batch.sampled), self.vocab)
         if len(logits):

@@ -8,24 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
+from torch import Tensor
 
-from halogend.engine.runner import ModelRunner
 from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
 from halogend.sched.step import StepItem, StepPlan
 
 _BATCH_CONTEXT_TOKENS = 512  # of each in a full batch: kernels that take sequences together are at their bounds
+_HOST = torch.device("cpu")
+
+
+class Rehearsing(Protocol):
+    """As much of a runner as is asked for here."""
+
+    def rehearse(self, plan: StepPlan, slot_tokens: Tensor) -> None: ...
+
+    def forward(self, plan: StepPlan, slot_tokens: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """`blocks` of the pool, block 0 included, and the most positions of one request."""
+    """`blocks` of the pool, block 0 included, and the most positions of one request. `device` is where slots lie."""
 
     blocks: int
     longest_tokens: int
+    device: torch.device = _HOST
 
 
 def most_rows(room: Room, limits: SchedLimits) -> int:
@@ -34,16 +45,13 @@ def most_rows(room: Room, limits: SchedLimits) -> int:
 
 
 def warm_up(
-    runner: ModelRunner, room: Room, layout: KvLayout, limits: SchedLimits, row_sizes: Sequence[int] = ()
+    runner: Rehearsing, room: Room, layout: KvLayout, limits: SchedLimits, row_sizes: Sequence[int] = ()
 ) -> None:
     """Steps of each of `row_sizes` rows, a whole prompt chunk at the end of the longest request and a full batch
     of tokens are rehearsed; then one token at the end of the longest request goes through everything."""
     blocks = _blocks(room, layout)
-    slots = torch.zeros(limits.max_batch, dtype=torch.int64)
+    slots = torch.zeros(limits.max_batch, dtype=torch.int64, device=room.device)
     last = room.longest_tokens - 1
-
-    def token(row: int, position: int) -> StepItem:
-        return StepItem(row, row, position, (), from_slot=True, blocks=blocks, samples=True)
 
     def prompts(rows: int) -> tuple[StepItem, ...]:
         counts = [min(room.longest_tokens, rows - done) for done in range(0, rows, room.longest_tokens)]
@@ -54,12 +62,22 @@ def warm_up(
 
     chunk = min(limits.request_step_tokens, room.longest_tokens)
     prompt = StepItem(0, 0, room.longest_tokens - chunk, (0,) * chunk, from_slot=False, blocks=blocks, samples=True)
-    batch = tuple(token(row, min(last, _BATCH_CONTEXT_TOKENS)) for row in range(limits.max_batch))
+    batch = tuple(_token(row, min(last, _BATCH_CONTEXT_TOKENS), blocks) for row in range(limits.max_batch))
     for number, rows in enumerate(row_sizes):
         runner.rehearse(StepPlan(number, prompts(rows)), slots)
     runner.rehearse(StepPlan(len(row_sizes), (prompt,)), slots)
     runner.rehearse(StepPlan(len(row_sizes) + 1, batch), slots)
-    runner.forward(StepPlan(len(row_sizes) + 2, (token(0, last),)), slots)
+    go_through(runner, room, layout, len(row_sizes) + 2)
+
+
+def go_through(runner: Rehearsing, room: Room, layout: KvLayout, number: int = 0) -> None:
+    """One token at the end of the longest request, through all layers."""
+    item = _token(0, room.longest_tokens - 1, _blocks(room, layout))
+    runner.forward(StepPlan(number, (item,)), torch.zeros(1, dtype=torch.int64, device=room.device))
+
+
+def _token(row: int, position: int, blocks: list[list[int]]) -> StepItem:
+    return StepItem(row, row, position, (), from_slot=True, blocks=blocks, samples=True)
 
 
 def _blocks(room: Room, layout: KvLayout) -> list[list[int]]:

@@ -118,10 +118,10 @@ class EngineSpec(Part, frozen=True, kw_only=True):
 
     path: str
     load_format: str  # auto | v2 | gguf | safetensors
-    precision: str  # of the weights: fp32 | bf16 | int8 | int4
-    compute_dtype: str  # of products: fp32 | bf16
+    precision: str  # of the weights: fp32 | bf16 | fp16 | int8 | fp8 | int4
+    compute_dtype: str  # of products: fp32 | bf16 | fp16
     stretched: bool  # rotary angles for requests past the original context, where there are two kinds
-    kv_cache_dtype: str  # fp32 | bf16
+    kv_cache_dtype: str  # fp32 | bf16 | fp16 | fp8 | int8
     flash_attention: bool
     backend: str  # cpu | reference | triton
     max_model_len: int

@@ -99,6 +99,15 @@ class AddRmsNorm(Protocol):
         ...
 
 
+class NormOfSum(Protocol):
+    def __call__(
+        self, residual: Tensor, delta: Tensor, norm: NormWeight, dtype: torch.dtype, inner: NormWeight | None = None
+    ) -> Tensor:
+        """residual += delta, or += rms_norm(delta, inner), in place; then rms_norm(residual, norm) in `dtype`: the
+        two in one, where a backend has that."""
+        ...
+
+
 class Rotate(Protocol):
     def __call__(self, heads: Tensor, turns: Tensor, norm: NormWeight | None) -> None:
         """Turns each head of `heads` [n, heads, d] by its row's angles, in place, after normalising it
@@ -128,10 +137,38 @@ class PlanAttention(Protocol):
         ...
 
 
+class FixedPlan(Protocol):
+    """A plan of single positions whose tensors stay where they are: what a recording of a step reads."""
+
+    @property
+    def plan(self) -> Any:
+        """As `PlanAttention` gives it."""
+        ...
+
+    def fill(self, spans: Sequence[Span]) -> None:
+        """Of a step now: row i is span i's; rows behind them attend to nothing."""
+        ...
+
+
+class FixPlan(Protocol):
+    def __call__(
+        self, shape: AttentionShape, window: int | None, dtype: torch.dtype, size: tuple[int, int], device: torch.device
+    ) -> FixedPlan:
+        """For up to `size` = (rows, blocks of each) of steps in which every span has one row."""
+        ...
+
+
 class Attend(Protocol):
     def __call__(self, queries: Tensor, cache: KvLayer, plan: Any) -> Tensor:
         """Queries [n, H, d] against one layer's `cache`, into which the step's own K and V are written
         already: [n, H*d] in the cache's dtype. Positions past a sequence's end are never used."""
+        ...
+
+
+class Sample(Protocol):
+    def __call__(self, logits: Tensor, rules: Tensor) -> Tensor:
+        """The tokens of float32 `logits` [n, vocab] by `rules` float64 [n, 5], as `sampling.rules` writes them and on
+        the logits' device: int64 [n], `sampling.NO_TOKEN` for a row that is not finite."""
         ...
 
 
@@ -155,7 +192,8 @@ def nothing_adopted(parts: Sequence[StoredPart]) -> LinearWeight:
 class Kernels:
     """One backend's operators, for one weight format. `names` says for each what runs;
     `softcap_names` where that differs for attention with a soft cap. `takes` are the layouts
-    of `formats` in which `adopt_linear` uses a matrix where it lies."""
+    of `formats` in which `adopt_linear` uses a matrix where it lies. `sample` is there where tokens are chosen on the
+    device that has the logits, `fix_plan` where steps can be recorded."""
 
     pack_linear: PackLinear
     linear: Linear
@@ -174,6 +212,9 @@ class Kernels:
     built_sizes: BuiltSizes = nothing_built
     takes: frozenset[str] = frozenset()
     adopt_linear: AdoptLinear = nothing_adopted
+    norm_of_sum: NormOfSum | None = None
+    fix_plan: FixPlan | None = None
+    sample: Sample | None = None
 
     def names_for(self, shape: AttentionShape) -> dict[str, str]:
         """What runs for a model with this attention, for status."""

@@ -115,3 +115,8 @@ class Workspace:
             held = torch.empty(wanted, dtype=dtype, device=self.device)
             self._held[name, dtype] = held
         return held[:wanted].view(shape)
+
+    def send(self, values: Tensor) -> Tensor:
+        """`values`, of the host, on the device: numbers that a plan makes for a step. A workspace may send them
+        without waiting, and to the same place in every step; it has read `values` when it returns."""
+        return values.to(self.device)

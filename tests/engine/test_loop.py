@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
+from support.chooser_here import ChooserHere
 from support.counting_runner import NOT_A_NUMBER, POISON, VOCAB, CountingRunner, generate, make_loaded
 from support.engine_client import PATIENCE_S, EngineClient, make_engine_limits, make_generate
 from support.engine_driver import engine_spec
@@ -35,6 +38,13 @@ from halogend.wire.policy import Caller, EnginePolicy, SessionClass
 
 SHORT = {"max_model_len": 64}
 LARGE_POOL = {"reserve_blocks": 2048, "pool_bytes": 2048 * 64}
+AHEAD = {
+    "one after the other": {},
+    "one ahead": {"steps_ahead": 1},
+    "one ahead, chosen elsewhere": {"steps_ahead": 1, "chooser": ChooserHere(VOCAB)},
+}
+"""Fields of Loaded: how steps follow each other."""
+ahead = pytest.mark.parametrize("more", AHEAD.values(), ids=AHEAD)
 
 
 def channel_pair() -> tuple[WorkerChannel, WorkerChannel]:
@@ -66,11 +76,17 @@ StartEngine = Callable[..., Engine]
 def start_engine() -> Iterator[StartEngine]:
     engines: list[Engine] = []
 
-    def start(*, reserve_blocks: int = 64, context_tokens: int = 40_000, **limits: float | EnginePolicy) -> Engine:
+    def start(
+        *,
+        reserve_blocks: int = 64,
+        context_tokens: int = 40_000,
+        more: Mapping[str, Any] = MappingProxyType({}),
+        **limits: float | EnginePolicy,
+    ) -> Engine:
         wanted: EngineLimits = make_engine_limits(**limits)
         runner = CountingRunner(reserve_blocks)
         blocks = wanted.pool_bytes // runner.block_bytes
-        loaded = make_loaded(runner, block_count=blocks, reserve_blocks=reserve_blocks)
+        loaded = make_loaded(runner, block_count=blocks, reserve_blocks=reserve_blocks, **more)
         floor = wanted.policy.min_pool_bytes
         spec = engine_spec(Path("unused"), limits=wanted, max_model_len=context_tokens, pool_floor_bytes=floor)
         our_control, their_control = channel_pair()
@@ -122,8 +138,9 @@ def endless(engine: Engine, id_: int) -> Iterator[None]:
     engine.client.data.send(Abort(id=id_))
 
 
-def test_tokens_of_many_at_once_are_those_of_each_alone(start_engine: StartEngine) -> None:
-    engine = start_engine()
+@ahead
+def test_tokens_of_many_at_once_are_those_of_each_alone(start_engine: StartEngine, more: Mapping[str, Any]) -> None:
+    engine = start_engine(more=more)
     prompts = {number: tuple((number + i) % 50 for i in range(1 + number * 9)) for number in range(12)}
     with at_once(engine):
         for number, prompt in prompts.items():
@@ -143,8 +160,9 @@ def test_one_frame_a_step_for_the_whole_batch(start_engine: StartEngine) -> None
     assert max(len(frame.sampled) for frame in engine.client.frames) > 1
 
 
-def test_stop_ids_end_a_request(start_engine: StartEngine) -> None:
-    engine = start_engine()
+@ahead
+def test_stop_ids_end_a_request(start_engine: StartEngine, more: Mapping[str, Any]) -> None:
+    engine = start_engine(more=more)
     expected = generate((5, 6), 10)
     request = make_generate(1, (5, 6), 10)
     engine.client.data.send(type(request)(**{**_fields(request), "stop_ids": (expected[3],)}))
@@ -157,8 +175,9 @@ def _fields(message: object) -> dict[str, object]:
     return {name: getattr(message, name) for name in message.__struct_fields__}  # type: ignore[attr-defined]  # a struct
 
 
-def test_preemption_changes_no_token(start_engine: StartEngine) -> None:
-    engine = start_engine(pool_bytes=10 * 64, max_model_len=100)
+@ahead
+def test_preemption_changes_no_token(start_engine: StartEngine, more: Mapping[str, Any]) -> None:
+    engine = start_engine(more=more, pool_bytes=10 * 64, max_model_len=100)
     with at_once(engine):
         for number in range(4):
             engine.client.data.send(make_generate(number, (number, 3), 90))
@@ -168,8 +187,9 @@ def test_preemption_changes_no_token(start_engine: StartEngine) -> None:
     assert len(starts) > 4  # someone was recomputed
 
 
-def test_same_seed_same_tokens_alone_and_in_a_batch(start_engine: StartEngine) -> None:
-    engine = start_engine()
+@ahead
+def test_same_seed_same_tokens_alone_and_in_a_batch(start_engine: StartEngine, more: Mapping[str, Any]) -> None:
+    engine = start_engine(more=more)
     engine.client.data.send(make_generate(0, (1, 2), 30, temperature=5.0, seed=7))
     engine.client.until_ended(0)
     with at_once(engine):
@@ -181,8 +201,9 @@ def test_same_seed_same_tokens_alone_and_in_a_batch(start_engine: StartEngine) -
     assert engine.client.tokens[1] != engine.client.tokens[0]
 
 
-def test_an_aborted_request_is_gone_and_says_nothing_more(start_engine: StartEngine) -> None:
-    engine = start_engine(max_batch=2, **LARGE_POOL)
+@ahead
+def test_an_aborted_request_is_gone_and_says_nothing_more(start_engine: StartEngine, more: Mapping[str, Any]) -> None:
+    engine = start_engine(more=more, max_batch=2, **LARGE_POOL)
     with endless(engine, 1):
         engine.client.data.send(make_generate(2, (2,), 30_000))
         while 2 not in engine.client.tokens:
@@ -218,9 +239,10 @@ def test_refusals_come_as_ends(start_engine: StartEngine) -> None:
 
 def test_time_limits(start_engine: StartEngine) -> None:
     engine = start_engine(max_batch=1, queue_timeout_s=5, request_timeout_s=20)
-    engine.runner.hold(passes=2)
+    engine.runner.hold()
     engine.client.data.send(make_generate(1, (1,), 1000))
     engine.client.data.send(make_generate(2, (1,), 5))
+    engine.runner.hold(passes=2)
     while len(engine.client.tokens.get(1, ())) < 2:  # both are taken in: the third pass is held
         engine.client.receive()
     engine.now = 5.0
@@ -234,10 +256,13 @@ def test_time_limits(start_engine: StartEngine) -> None:
     assert engine.client.tokens[1] == generate((1,), len(engine.client.tokens[1]))
 
 
+@ahead
 @pytest.mark.parametrize(("bad", "code"), [(POISON, "engine_error"), (NOT_A_NUMBER, "numeric_error")])
-def test_one_failing_request_harms_no_other(start_engine: StartEngine, bad: int, code: str) -> None:
+def test_one_failing_request_harms_no_other(
+    start_engine: StartEngine, more: Mapping[str, Any], bad: int, code: str
+) -> None:
     """A9: the guilty one fails alone, the others finish with the tokens they would have had."""
-    engine = start_engine()
+    engine = start_engine(more=more)
     prompts = {1: (1, 2, 3), 2: (4, bad), 3: (5, 6), 4: (7,)}
     with at_once(engine):
         for number, prompt in prompts.items():
@@ -387,6 +412,18 @@ def test_the_pool_shrinks_and_grows_under_running_requests(start_engine: StartEn
     ]
     assert len(engine.client.frames) > 90  # nobody had ended by then, and someone was preempted
     assert engine.client.tokens == {number: generate((number, 3), 90) for number in range(6)}
+
+
+@ahead
+def test_a_pool_is_resized_when_no_step_is_under_way(start_engine: StartEngine, more: Mapping[str, Any]) -> None:
+    engine = start_engine(more=more, **LARGE_POOL)
+    with endless(engine, 1):
+        for update, blocks in enumerate((1900, 2048), start=1):
+            limits = make_engine_limits(pool_bytes=blocks * 64)
+            engine.client.control.send(PrepareEngine(update=update, limits=limits))
+            engine.client.control.send(Commit(update=update))
+            assert engine.client.until_told(PoolResized).pool_bytes == blocks * 64
+    assert engine.client.tokens[1] == generate((1,), len(engine.client.tokens[1]))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -98,9 +99,15 @@ EVERYTHING = KvLayout((None,))
 
 
 def make_loaded(
-    runner: CountingRunner, *, block_count: int, reserve_blocks: int, layout: KvLayout = EVERYTHING
+    runner: CountingRunner,
+    *,
+    block_count: int,
+    reserve_blocks: int,
+    layout: KvLayout = EVERYTHING,
+    **more: Any,
 ) -> Loaded:
-    """The first table of `layout` must be of everything: it is the one the runner reads."""
+    """The first table of `layout` must be of everything: it is the one the runner reads. `more` are fields of
+    Loaded."""
     return Loaded(
         runner=runner,
         weights_bytes=0,
@@ -112,4 +119,5 @@ def make_loaded(
         load_s=0.0,
         warmup_s=0.0,
         kernels={},
+        **more,
     )

@@ -41,7 +41,7 @@ class Served:
         self.copies = 0
         self.steps = 0
         self._engine = engine
-        self._executor = Executor(engine.runner, self.limits.max_batch)
+        self._executor = Executor(engine.runner, self.limits.max_batch, engine.chooser)
 
     def add(
         self,
@@ -64,14 +64,22 @@ class Served:
         self.scheduler.audit()
 
     def step(self) -> bool:
-        """Whether there was anything to compute."""
+        """Whether there was anything to compute. The next step is planned before this one is known, if the engine
+        can."""
         plan = self.scheduler.schedule(float(self.steps))
-        if plan is None:
+        if plan is not None:
+            self.copies += len(plan.copies)
+            self.steps += 1
+            self._executor.submit(plan)
+        elif not self._executor.in_flight:
             assert not self.scheduler.has_requests
             return False
-        self.copies += len(plan.copies)
-        events = self.scheduler.apply(self._executor.run(plan))
-        self.steps += 1
+        if plan is None or self._executor.in_flight > self._engine.steps_ahead:
+            self._collect()
+        return True
+
+    def _collect(self) -> None:
+        events = self.scheduler.apply(self._executor.collect())
         for id_, token in events.sampled:
             self.tokens[id_].append(token)
         for end in events.ended:
@@ -79,7 +87,6 @@ class Served:
             self._executor.forget(end.id)
         self.reused.update(events.reused)
         self.scheduler.audit()
-        return True
 
     def run(self, steps: int = 100_000) -> None:
         """Until nothing is left to do, or so many steps."""
@@ -89,6 +96,8 @@ class Served:
 
     def resize(self, blocks: int) -> int:
         """How many blocks moved."""
+        while self._executor.in_flight:
+            self._collect()
         resized = self.scheduler.resize(blocks)
         assert resized.ended == ()
         self._engine.runner.resize_pool(blocks, resized.moves)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
 
 import torch
 from halogen_kernels import AttentionShape, Kernels, LinearWeight, NormWeight, Workspace
+from halogen_kernels.seam import FixedPlan, KvLayer
 from torch import Tensor
 
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.kv_groups import group_layers
 from halogend.engine.batch import Batch
-from halogend.engine.kvcache import KvCache
 from halogend.engine.models.layers import LayerRecipe, LayerWeights, StepTensors
 from halogend.engine.models.rotary import Rotary
 from halogend.sched.blocks import BLOCK_TOKENS
+from halogend.sched.errors import InvariantError
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """`embed` maps int64 [n] to float32 [n, hidden], not scaled. `rotaries` are as the geometry's ropes.
-    `output` is packed by `output_kernels`, whose weight format may differ from that of the layers."""
+    """All on one device. `embed` maps int64 [n] to float32 [n, hidden], not scaled. `rotaries` are as the
+    geometry's ropes. `output` is packed by `output_kernels`, whose weight format may differ from that of the layers."""
 
     embed: Callable[[Tensor], Tensor]
     layers: tuple[LayerWeights, ...]
@@ -32,13 +35,12 @@ class DecoderWeights:
 
 
 class Decoder:
-    """Runs steps over a KV cache. Holds no state of its own between steps but scratch memory."""
+    """Runs steps over a KV cache. Holds no state of its own between steps."""
 
     def __init__(self, geometry: Geometry, recipe: LayerRecipe, weights: DecoderWeights) -> None:
         self.geometry = geometry
         self._recipe = recipe
         self._weights = weights
-        self._workspace = Workspace()
         self.groups = group_layers(geometry.windows)
         self._places = self.groups.places
         self.all_layers = range(geometry.layers)
@@ -56,16 +58,44 @@ class Decoder:
         return sum(sizes) / len(sizes)
 
     @torch.inference_mode()
-    def run_layers(self, batch: Batch, cache: KvCache, bump: Callable[[], None], layers: Sequence[int]) -> Tensor:
-        """Writes the step's K and V into `cache`; the residual of `batch.sampled`, float32 [s, hidden].
-        `layers` are those to run, in order; `bump` is called after each."""
-        steps = self._step_tensors(batch, cache)
+    def plan(self, batch: Batch, dtype: torch.dtype, workspace: Workspace) -> list[Any]:
+        """What attention is to know of a step, for each table; `dtype` is the cache's. Scratch memory of the
+        `workspace` is used until the step is over."""
+        kernels, shape = self._recipe.kernels, self._recipe.shape
+        return [
+            kernels.plan_attention(shape, rows.spans, table.window, dtype, workspace)
+            for table, rows in zip(self.groups.tables, batch.tables, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def fixed_plans(self, dtype: torch.dtype, size: tuple[int, int], device: torch.device) -> list[FixedPlan]:
+        """For steps of up to `size` = (rows, blocks of each) that are recorded, one for each table. Raises
+        InvariantError where the kernels cannot be."""
+        fix = self._recipe.kernels.fix_plan
+        if fix is None:
+            raise InvariantError("these kernels plan nothing that could be recorded")
+        return [fix(self.shape, table.window, dtype, size, device) for table in self.groups.tables]
+
+    @torch.inference_mode()
+    def run_layers(
+        self,
+        batch: Batch,
+        plans: Sequence[Any],
+        cache: Sequence[KvLayer],
+        bump: Callable[[], None],
+        layers: Sequence[int],
+    ) -> Tensor:
+        """Writes the step's K and V into `cache`, which has an entry for each place; the residual of
+        `batch.sampled`, float32 [s, hidden]. `layers` are those to run, in order; `bump` is called after each."""
+        steps = self._step_tensors(batch, plans)
         residual = self._weights.embed(batch.tokens)
         if self.geometry.embedding_scale != 1.0:
             residual *= self.geometry.embedding_scale
-        for number in layers:
+        x = self._recipe.enter(self._weights.layers[layers[0]], residual)
+        for number, following in zip_longest(layers, layers[1:]):
             _, place = self._places[number]
-            self._recipe.run(self._weights.layers[number], residual, cache.layers[place], steps[number])
+            then = None if following is None else self._weights.layers[following]
+            x = self._recipe.run(self._weights.layers[number], residual, x, cache[place], steps[number], then)
             bump()
         return residual.index_select(0, batch.sampled)
 
@@ -77,13 +107,8 @@ class Decoder:
         if cap := self.geometry.logits_softcap:
             out.div_(cap).tanh_().mul_(cap)
 
-    def _step_tensors(self, batch: Batch, cache: KvCache) -> list[StepTensors]:
-        """For each layer. Attention is planned once a table, positions are turned once a kind."""
-        kernels, shape = self._recipe.kernels, self._recipe.shape
-        plans = [
-            kernels.plan_attention(shape, rows.spans, table.window, cache.dtype, self._workspace)
-            for table, rows in zip(self.groups.tables, batch.tables, strict=True)
-        ]
+    def _step_tensors(self, batch: Batch, plans: Sequence[Any]) -> list[StepTensors]:
+        """For each layer. Positions are turned once a kind."""
         turns = [rotary.turns(batch.positions) for rotary in self._weights.rotaries]
         return [
             StepTensors(turns[kind], batch.tables[table].slots, plans[table])

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from halogen_kernels import AttentionShape, Kernels, LinearWeight, NormWeight
+from halogen_kernels.seam import KvLayer
 from torch import Tensor
 
 from halogend.checkpoint.geometry import Geometry
@@ -79,18 +80,40 @@ class LayerRecipe:
             ffn_post_norm=self._post_norm(source, f"{layer}.post_ffw_norm"),
         )
 
-    def run(self, weights: LayerWeights, residual: Tensor, cache: Tensor, step: StepTensors) -> None:
-        """One layer over all rows of a step; `residual` [n, h] float32 is changed in place."""
+    def enter(self, weights: LayerWeights, residual: Tensor) -> Tensor:
+        """What the first layer reads of the residual."""
+        return self.kernels.rms_norm(residual, weights.attention_norm, self.dtype)
+
+    def run(
+        self,
+        weights: LayerWeights,
+        residual: Tensor,
+        x: Tensor,
+        cache: KvLayer,
+        step: StepTensors,
+        following: LayerWeights | None,
+    ) -> Tensor:
+        """One layer over all rows of a step; `residual` [n, h] float32 is changed in place, of which `x` is what this
+        layer reads. What the `following` one reads; the residual itself, if it is the last."""
         kernels, shape = self.kernels, self.shape
-        x = kernels.rms_norm(residual, weights.attention_norm, self.dtype)
         qkv = kernels.linear(x, weights.qkv, weights.qkv_bias).view(len(x), -1, shape.head_dim)
         kernels.rotate(qkv[:, : shape.heads + shape.kv_heads], step.turns, weights.qk_norm)
         kernels.write_kv(cache, step.slots, qkv[:, shape.heads :].flatten(1))
         mixed = kernels.attend(qkv[:, : shape.heads], cache, step.attention).to(self.dtype)
-        self._add(residual, kernels.linear(mixed, weights.output, weights.output_bias), weights.attention_post_norm)
-        x = kernels.rms_norm(residual, weights.ffn_norm, self.dtype)
-        x = weights.feed_forward.run(kernels, x, self.geometry.activation)
-        self._add(residual, x, weights.ffn_post_norm)
+        delta = kernels.linear(mixed, weights.output, weights.output_bias)
+        x = self._over(residual, delta, weights.attention_post_norm, weights.ffn_norm)
+        delta = weights.feed_forward.run(kernels, x, self.geometry.activation)
+        if following is None:
+            self._add(residual, delta, weights.ffn_post_norm)
+            return residual
+        return self._over(residual, delta, weights.ffn_post_norm, following.attention_norm)
+
+    def _over(self, residual: Tensor, delta: Tensor, inner: NormWeight | None, norm: NormWeight) -> Tensor:
+        """Adds to the residual; what is read of it next."""
+        if self.kernels.norm_of_sum is not None:
+            return self.kernels.norm_of_sum(residual, delta, norm, self.dtype, inner)
+        self._add(residual, delta, inner)
+        return self.kernels.rms_norm(residual, norm, self.dtype)
 
     def _add(self, residual: Tensor, delta: Tensor, norm: NormWeight | None) -> None:
         if norm is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +30,10 @@ class Rotary:
         magnitudes = torch.ones_like(frequencies)
         magnitudes[:turned] = rope.magnitude
         return cls(frequencies, magnitudes)
+
+    def moved(self, move: Callable[[Tensor], Tensor]) -> Rotary:
+        """Where positions lie."""
+        return Rotary(move(self.frequencies), move(self.magnitudes))
 
     def turns(self, positions: Tensor) -> Tensor:
         """What pairs are multiplied by, complex64 [n, 1, d/2]."""

@@ -1,0 +1,52 @@
+"""A checkpoint's weights, moved to a device as they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from halogen_kernels import LinearWeight
+from torch import Tensor
+
+from halogend.checkpoint.gguf_types import GgmlType
+from halogend.engine.dequant import PLAIN, dequantise
+from halogend.engine.device.staging import WeightStaging
+from halogend.engine.embedding import Embedding
+from halogend.engine.models.source import PairedHeads, TensorSource
+
+_ROWS = 4096  # of a table that are decoded at a time
+
+
+class DeviceSource:
+    """A `TensorSource` over another, whose matrices are packed on the device already."""
+
+    def __init__(self, source: TensorSource, staging: WeightStaging) -> None:
+        self._source = source
+        self._staging = staging
+
+    def linear(self, names: Sequence[str], paired: PairedHeads | None = None) -> LinearWeight:
+        return self._source.linear(names, paired)
+
+    def vector(self, names: Sequence[str], paired: PairedHeads | None = None) -> Tensor:
+        return self._staging.move(self._source.vector(names, paired))
+
+    def norm(self, name: str) -> Tensor:
+        return self._staging.move(self._source.norm(name))
+
+    def matrix(self, name: str) -> Tensor:
+        return self._staging.move(self._source.matrix(name))
+
+
+def moved_embedding(table: Embedding, staging: WeightStaging, dtype: torch.dtype) -> Embedding:
+    """As it is stored where its rows are numbers; blocks are decoded, for a device decodes none: into float32 where
+    products are in that `dtype`, else into bfloat16."""
+    if table.kind in PLAIN:
+        return Embedding(table.kind, staging.move(table.raw), table.width)
+    dtype = torch.float32 if dtype == torch.float32 else torch.bfloat16
+    vocab = len(table.raw)
+    decoded = torch.empty(vocab, table.width, dtype=dtype)
+    for first in range(0, vocab, _ROWS):
+        rows = slice(first, first + _ROWS)
+        dequantise(table.kind, table.raw[rows].contiguous(), decoded[rows])
+    plain = GgmlType.BF16 if dtype == torch.bfloat16 else GgmlType.F32
+    return Embedding(plain, staging.move(decoded.view(torch.uint8)), table.width)
