@@ -1,6 +1,6 @@
 """The gate of a feed-forward after two products, beside torch's two operators.
 
-    python kernels/bench/activation.py [--device cuda] [--dtype bfloat16] [--small] [--json FILE]
+python kernels/bench/activation.py [--device cuda] [--dtype bfloat16] [--small] [--json FILE]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows of the embedding table, plain and int8, beside torch's.
 
-    python kernels/bench/embedding.py [--device cuda] [--dtype bfloat16] [--small] [--json FILE]
+python kernels/bench/embedding.py [--device cuda] [--dtype bfloat16] [--small] [--json FILE]
 """
 
 from __future__ import annotations

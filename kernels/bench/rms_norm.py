@@ -1,6 +1,6 @@
 """RMSNorm alone, and in one with the addition around it, beside torch's.
 
-    python kernels/bench/rms_norm.py [--device cuda] [--dtype bfloat16] [--small] [--json FILE]
+python kernels/bench/rms_norm.py [--device cuda] [--dtype bfloat16] [--small] [--json FILE]
 """
 
 from __future__ import annotations

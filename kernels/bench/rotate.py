@@ -1,6 +1,6 @@
 """Rotary positions in place, with and without the norm of heads, beside the CPU backend's formula in torch.
 
-    python kernels/bench/rotate.py [--device cuda] [--dtype bfloat16] [--small] [--json FILE]
+python kernels/bench/rotate.py [--device cuda] [--dtype bfloat16] [--small] [--json FILE]
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from halogen_kernels.triton import interpreting
+
 Grid = tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
 Compile = Callable[[Any, Grid, tuple[Any, ...], Mapping[str, Any]], None]
 
@@ -55,7 +57,8 @@ def launch(kernel: Any, grid: Grid, *args: Any, **constexprs: Any) -> None:
     for number, arg in enumerate(args):
         if isinstance(arg, torch.Tensor) and arg.data_ptr() % ALIGNMENT_BYTES:
             raise ValueError(f"argument {number} of {kernel.fn.__name__} does not start at {ALIGNMENT_BYTES} bytes")
-    kernel[grid](*args, **constexprs)
+    with interpreting.as_on_a_device():
+        kernel[grid](*args, **constexprs)
     _last.set((kernel.fn, tuple(arg.dtype for arg in args if isinstance(arg, torch.Tensor)), constexprs))
     listener = _listener.get()
     if listener is not None:

@@ -66,6 +66,35 @@ def _beyond(share):
     return tl.where(whole == share, whole - 1, whole)
 
 
+@triton.jit
+def _largest(logits, vocab, BLOCK: tl.constexpr):
+    """Of a row, and whether all of it is finite."""
+    lane = tl.arange(0, BLOCK)
+    finite = tl.full([BLOCK], 1, tl.int32)
+    most = tl.full([BLOCK], -_LARGEST, tl.float32)
+    for first in range(0, vocab, BLOCK):
+        x = tl.load(logits + first + lane, mask=first + lane < vocab, other=-_LARGEST)
+        finite = tl.where(tl.abs(x) <= _LARGEST, finite, 0)
+        most = tl.maximum(most, x)
+    sound = tl.min(finite, 0) == 1
+    return tl.where(sound, tl.max(most, 0), 0.0), sound
+
+
+@triton.jit
+def _gather(logits, ids, vocab, least, sound, BLOCK: tl.constexpr):
+    """Writes the ids of logits from `least` on, ascending; how many there are."""
+    lane = tl.arange(0, BLOCK)
+    count = tl.zeros([], tl.int32)
+    for first in range(0, vocab, BLOCK):
+        inside = (first + lane < vocab) & sound
+        x = tl.load(logits + first + lane, mask=inside, other=-_LARGEST)
+        taken = (inside & (x >= least)).to(tl.int32)
+        place = count + tl.cumsum(taken, 0) - 1
+        tl.store(ids + place, first + lane, mask=taken != 0)
+        count += tl.sum(taken, 0)
+    return count
+
+
 @triton.jit(do_not_specialize=["vocab", "stride"])
 def survey_kernel(logits, rules, ids, state, vocab, stride, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
@@ -75,21 +104,13 @@ def survey_kernel(logits, rules, ids, state, vocab, stride, BLOCK: tl.constexpr)
     rules += row * 5
     lane = tl.arange(0, BLOCK)
 
-    finite = tl.full([BLOCK], 1, tl.int32)
-    most = tl.full([BLOCK], -_LARGEST, tl.float32)
-    for first in range(0, vocab, BLOCK):
-        x = tl.load(logits + first + lane, mask=first + lane < vocab, other=-_LARGEST)
-        finite = tl.where(tl.abs(x) <= _LARGEST, finite, 0)
-        most = tl.maximum(most, x)
-    sound = tl.min(finite, 0) == 1
-    largest = tl.where(sound, tl.max(most, 0), 0.0)
-
+    largest, sound = _largest(logits, vocab, BLOCK)
     temperature = tl.load(rules)
     greedy = temperature < _GREEDY_BELOW
     scale = _scale(temperature)
     least_weight = (tl.load(rules + 3) * _UNIT).to(tl.int64)
-    shallow = tl.maximum(largest - (_SHALLOW * temperature).to(tl.float32), -_LARGEST)
-    deep = tl.maximum(largest - (_DEEP * temperature).to(tl.float32), -_LARGEST)
+    shallow = tl.maximum(largest - (temperature * _SHALLOW).to(tl.float32), -_LARGEST)
+    deep = tl.maximum(largest - (temperature * _DEEP).to(tl.float32), -_LARGEST)
 
     sums = tl.zeros([BLOCK], tl.int64)
     likely_sums = tl.zeros([BLOCK], tl.int64)
@@ -120,15 +141,7 @@ def survey_kernel(logits, rules, ids, state, vocab, stride, BLOCK: tl.constexpr)
     least = tl.where(enough_shallow, shallow, tl.where(enough_deep, deep, -_LARGEST))
     least = tl.where(greedy, largest, least)
 
-    count = tl.zeros([], tl.int32)
-    for first in range(0, vocab, BLOCK):
-        inside = (first + lane < vocab) & sound
-        x = tl.load(logits + first + lane, mask=inside, other=-_LARGEST)
-        taken = (inside & (x >= least)).to(tl.int32)
-        place = count + tl.cumsum(taken, 0) - 1
-        tl.store(ids + place, first + lane, mask=taken != 0)
-        count += tl.sum(taken, 0)
-
+    count = _gather(logits, ids, vocab, least, sound, BLOCK)
     tl.store(state, count.to(tl.int64))
     tl.store(state + 1, total)
     tl.store(state + 2, likely)
@@ -137,35 +150,30 @@ def survey_kernel(logits, rules, ids, state, vocab, stride, BLOCK: tl.constexpr)
 
 
 @triton.jit
-def _from_key(logits, ids, count, key, largest, scale, BLOCK: tl.constexpr):
-    """The weight and the number of the tokens whose key is at least `key`, int64."""
-    lane = tl.arange(0, BLOCK)
-    sums = tl.zeros([BLOCK], tl.int64)
-    counts = tl.zeros([BLOCK], tl.int64)
-    for first in range(0, count, BLOCK):
-        inside = first + lane < count
-        x = tl.load(logits + tl.load(ids + first + lane, mask=inside, other=0), mask=inside, other=-_LARGEST)
-        taken = inside & (_key(x) >= key)
-        sums += _weight(x, taken, largest, scale)
-        counts += taken.to(tl.int64)
-    return tl.sum(sums, 0), tl.sum(counts, 0)
-
-
-@triton.jit
 def _reach(logits, ids, count, lowest, highest, beyond, largest, scale, COUNTED: tl.constexpr, BLOCK: tl.constexpr):
     """The key at which the running weight (the running number, if COUNTED) in falling order first exceeds `beyond`;
     the weight and the number of the tokens above it; the weight of one token at it, for all there have the same."""
-    low, high = lowest, highest + 1
-    sum_low, count_low = _from_key(logits, ids, count, low, largest, scale, BLOCK)
+    lane = tl.arange(0, BLOCK)
+    low, high = lowest - 1, highest + 1  # at the key `low` it exceeds, at `high` it does not
+    sum_low = tl.zeros([], tl.int64)
+    count_low = tl.zeros([], tl.int64)
     sum_high = tl.zeros([], tl.int64)
     count_high = tl.zeros([], tl.int64)
     while high - low > 1:
         middle = low + (high - low) // 2
-        sum_middle, count_middle = _from_key(logits, ids, count, middle, largest, scale, BLOCK)
-        if COUNTED:
-            exceeds = count_middle > beyond
-        else:
-            exceeds = sum_middle > beyond
+        sums = tl.zeros([BLOCK], tl.int64)
+        counts = tl.zeros([BLOCK], tl.int64)
+        for first in range(0, count, BLOCK):
+            inside = first + lane < count
+            x = tl.load(logits + tl.load(ids + first + lane, mask=inside, other=0), mask=inside, other=-_LARGEST)
+            # `_key` and `_weight`, written out: calls are what takes longest in the interpreter.
+            bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
+            taken = inside & (tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF) >= middle)
+            depth = (tl.where(taken, x, largest) - largest) * scale
+            sums += tl.where(taken, tl.exp(depth) * _UNIT + 0.5, 0.0).to(tl.int64)
+            counts += taken.to(tl.int64)
+        sum_middle, count_middle = tl.sum(sums, 0), tl.sum(counts, 0)
+        exceeds = (count_middle if COUNTED else sum_middle) > beyond
         low = tl.where(exceeds, middle, low)
         sum_low = tl.where(exceeds, sum_middle, sum_low)
         count_low = tl.where(exceeds, count_middle, count_low)
@@ -244,8 +252,18 @@ def sample(logits: Tensor, rules: Tensor, out: Tensor | None = None, workspace: 
     ids = scratch.take("sample.ids", (rows, vocab), torch.int32)
     state = scratch.take("sample.state", (rows, 5), torch.int64)
     numbers = vocab, logits.stride(0)
-    launch(survey_kernel, (rows,), logits, rules, ids, state, *numbers, **tuning.pick(OP, step="survey"))
-    launch(choose_kernel, (rows,), logits, rules, ids, state, tokens, *numbers, **tuning.pick(OP, step="choose"))
+    launch(survey_kernel, (rows,), logits, rules, ids, state, *numbers, **tuning.pick(OP, step="survey", vocab=vocab))
+    launch(
+        choose_kernel,
+        (rows,),
+        logits,
+        rules,
+        ids,
+        state,
+        tokens,
+        *numbers,
+        **tuning.pick(OP, step="choose", vocab=vocab),
+    )
     return tokens
 
 
