@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,8 @@ class Options:
     """From the command line. `config` is the document's file or the document itself; `admin` is used
     where the document names no admin listener; `state` is where receipts and active documents are kept;
     `resume` starts from the last active document where the source's is bad; `is_pushed`: documents are
-    handed in, and `config` is read at the start only."""
+    handed in, and `config` is read at the start only; `kernel_cache` is where compiled
+    kernels are kept unless a document says."""
 
     config: Path | StatedSource
     admin: str
@@ -69,6 +70,7 @@ class Options:
     state: Path | None = None
     resume: bool = False
     is_pushed: bool = False
+    kernel_cache: Path | None = None
 
 
 async def run(options: Options) -> int:
@@ -81,7 +83,7 @@ class Daemon:
     """Single writer of everything it builds; nothing here outlives `run`. `admin` is the operator's side of it."""
 
     def __init__(self, options: Options) -> None:
-        machine = probe()
+        machine = replace(probe(), kernel_cache=str(options.kernel_cache or ""))
         self._source = self._source_of(options)
         self._metrics = Metrics(version())
         self._router = Router(on_waiting=self._metrics.waiting_in_router)

@@ -16,3 +16,10 @@ def file_name(text: str) -> str:
 def path(text: str) -> Path:
     """As `file_name`."""
     return Path(file_name(text))
+
+
+def count(text: str) -> int:
+    """Of threads or processes. Raises ArgumentTypeError."""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError("a whole number from 1 to 1024 is wanted")
+    return int(text)

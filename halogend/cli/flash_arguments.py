@@ -12,14 +12,14 @@ from halogend.cli.admin import add_socket
 from halogend.cli.arguments import path
 from halogend.cli.run import add_log_level
 from halogend.cli.state import add_state
+from halogend.cli.warmup_kernel import add_warmup
 from halogend.config.flash_flags import FLAGS
 from halogend.config.shape import MODEL_KEYS, SERVER_KEYS
 
 LATER = {
     "selftest": "remove it; it comes with the kernels for devices",
-    "warmup-kernel": "remove it; it comes with the kernels for devices, and a CPU's need no compiling",
 }
-_OTHERS = (*LATER, "config", "print", "admin", "state", "resume", "log-level", "version", "help")
+_OTHERS = (*LATER, "warmup-kernel", "config", "print", "admin", "state", "resume", "log-level", "version", "help")
 # What people may have meant: a flag by its name, or by the field it sets.
 MEANT = {
     **{f"--{flag.field.rpartition('.')[2].replace('_', '-')}": flag.spelled for flag in FLAGS},
@@ -45,8 +45,8 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     if args.config is not None and given:
         fields = ", ".join(f"{flag.spelled} as `{flag.field}`" for flag in given)
         parser.error(f"the file of --config is the whole document, and an edit of it must count: write {fields} there")
-    later = any(getattr(args, name) for name in LATER)
-    if args.config is None and not later and "model-path" not in {flag.name for flag in given}:
+    alone = args.warmup_kernel or any(getattr(args, name) for name in LATER)
+    if args.config is None and not alone and "model-path" not in {flag.name for flag in given}:
         parser.error("--model-path PATH is missing (or --config FILE, a document)")
     args.values = {flag.name: values[0] for flag, values in given.items()}
     return args
@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add_socket(parser)
     add_state(parser)
     add_log_level(parser)
+    add_warmup(parser)
     parser.add_argument("--version", action="version", version=f"halogend {version()}")
     return parser
 

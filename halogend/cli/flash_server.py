@@ -35,6 +35,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     from halogend.cli import run as run_file
     from halogend.cli.flash_arguments import LATER
+    from halogend.cli.warmup_kernel import warm_up_here
     from halogend.config.flash_flags import FlagDocument
 
     later = [name for name in LATER if getattr(args, name)]
@@ -42,6 +43,10 @@ def _run(args: argparse.Namespace) -> int:
         return _refuse(later)
     if args.config is not None:
         return _show_file(args.config) if args.show else run_file.run(argparse.Namespace(**vars(args), source="file"))
+    if args.warmup_kernel:
+        status = warm_up_here(os.environ)
+        if "model-path" not in args.values:
+            return status
     document = FlagDocument(args.values)
     return _show(document) if args.show else _serve(document, args)
 
@@ -51,6 +56,7 @@ def _serve(document: FlagDocument, args: argparse.Namespace) -> int:
 
     from halogend import daemon
     from halogend.cli.admin import own_socket
+    from halogend.cli.kernel_cache import kernel_cache
     from halogend.cli.state import state_directory
     from halogend.config.flash_flags import COMMAND_LINE
     from halogend.control.source import StatedSource
@@ -60,7 +66,12 @@ def _serve(document: FlagDocument, args: argparse.Namespace) -> int:
     source = StatedSource(COMMAND_LINE, document.data, document.parse)
     state = state_directory(args.state, os.environ)
     options = daemon.Options(
-        config=source, admin=own_socket(args), environ=dict(os.environ), state=state, resume=args.resume
+        config=source,
+        admin=own_socket(args),
+        environ=dict(os.environ),
+        state=state,
+        resume=args.resume,
+        kernel_cache=kernel_cache(os.environ),
     )
     return asyncio.run(daemon.run(options))
 

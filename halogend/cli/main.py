@@ -37,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
         status,
         ui,
         verify,
+        warmup_kernel,
     )
     from halogend.cli.parser import CommandParser
 
@@ -58,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
         ui,
         inspect,
         verify,
+        warmup_kernel,
         explain,
         schema,
         bench,

@@ -9,7 +9,9 @@ from typing import Any
 
 from halogend.cli import arguments
 from halogend.cli.admin import add_socket, own_socket
+from halogend.cli.kernel_cache import kernel_cache
 from halogend.cli.state import add_state, state_directory
+from halogend.cli.warmup_kernel import add_warmup, warm_up_here
 
 DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 
@@ -28,6 +30,7 @@ def add(subparsers: Any) -> None:
     add_socket(parser)
     add_state(parser)
     add_log_level(parser)
+    add_warmup(parser)
     parser.set_defaults(run=run)
 
 
@@ -41,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     from halogend import daemon
     from halogend.obs.log import configure_daemon
 
+    if args.warmup_kernel:
+        warm_up_here(os.environ)  # what it could not compile, the models that need it say too
     configure_daemon(level=args.log_level)
     options = daemon.Options(
         config=args.config,
@@ -49,5 +54,6 @@ def run(args: argparse.Namespace) -> int:
         state=state_directory(args.state, os.environ),
         resume=args.resume,
         is_pushed=args.source == "push",
+        kernel_cache=kernel_cache(os.environ),
     )
     return asyncio.run(daemon.run(options))

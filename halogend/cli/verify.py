@@ -21,7 +21,9 @@ def add(subparsers: Any) -> None:
         " inside. Prints each fault as CODE: message. Exit 0 sound, 1 damaged or no v2 checkpoint.",
     )
     parser.add_argument("path", type=arguments.path, metavar="PATH", help="a v2 checkpoint, or its manifest")
-    parser.add_argument("--threads", type=_count, help="that read and hash (default: the cores this process may use)")
+    parser.add_argument(
+        "--threads", type=arguments.count, help="that read and hash (default: the cores this process may use)"
+    )
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     parser.set_defaults(run=run)
 
@@ -56,9 +58,3 @@ def _tell(args: argparse.Namespace, faults: tuple[Any, ...], sound: str) -> int:
         if not faults:
             print(sound)
     return DAMAGED if faults else 0
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1024:
-        raise argparse.ArgumentTypeError("a whole number from 1 to 1024 is wanted")
-    return int(text)

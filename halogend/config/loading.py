@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from halogend.config.fields import GENERATION, NEXT_LOAD, setting
-from halogend.config.kinds import DAY_S
+from halogend.config.kinds import DAY_S, PathText
 from halogend.config.section import Section
 
 
@@ -23,7 +23,20 @@ class KernelsConfig(Section):
         default="auto",
         later=("triton",),
     )
-    compile: Literal["auto", "off"] = setting("Whether kernels may be compiled at load.", GENERATION, default="auto")
+    compile: Literal["auto", "never"] = setting(
+        "Whether kernels for a device that `cache_dir` lacks are compiled while the model loads; `never` makes a "
+        "missing one an error before the model serves. A processor's need no compiling.",
+        GENERATION,
+        default="auto",
+    )
+    cache_dir: PathText | None = setting(
+        "Folder of compiled kernels, filled by `halogend warmup-kernel` or while models load; complete, it may be a "
+        "read-only mount.",
+        GENERATION,
+        default=None,
+        unset="`kernels` in the daemon's own cache folder",
+        path=True,
+    )
 
 
 class LoadConfig(Section):

@@ -22,7 +22,6 @@ LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyTyp
     {
         schema.ServerConfig: {"metrics_compat": (OFF,)},
         schema.DeviceConfig: {"thermal": (OFF,)},
-        schema.KernelsConfig: {"cache_dir": ()},
         schema.ModelConfig: {
             "reasoning_parser": (OFF,),
             "tool_parser": (OFF,),

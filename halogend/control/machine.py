@@ -22,11 +22,13 @@ _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`cores` are those this process may use; `has_bf16`: the processor multiplies bf16 natively."""
+    """`cores` are those this process may use; `has_bf16`: the processor multiplies bf16 natively.
+    `kernel_cache` is the folder of compiled kernels where a document names none; empty: there is no place for one."""
 
     cores: int
     has_bf16: bool
     devices: tuple[DeviceFacts, ...]
+    kernel_cache: str = ""
 
     def as_divided(self, document: Document) -> Machine:
         """With the devices that a document makes of it."""

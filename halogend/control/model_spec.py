@@ -36,7 +36,7 @@ def replica_spec(resolved: Resolved, index: int, limits: Limits, pool: Pool, mac
     return ReplicaSpec(
         model=config.name,
         text=text,
-        engine=_engine_spec(resolved, limits, pool, device, machine.cores_of(device)),
+        engine=_engine_spec(resolved, limits, pool, device, machine),
         progress_timeout_s=config.load.progress_timeout_s,
         warmup_prompt=config.warmup.prompt,
         cores=machine.pins(device),
@@ -56,7 +56,7 @@ def token_limits(resolved: Resolved) -> Limits:
     )
 
 
-def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, device: str, cores: int) -> EngineSpec:
+def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, device: str, machine: Machine) -> EngineSpec:
     config = resolved.config
     return EngineSpec(
         path=config.model,
@@ -68,10 +68,12 @@ def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, device: str, co
         flash_attention=config.kernels.flash_attention,
         backend=_backend(config, device),
         device=FIRST_DEVICE if is_on_host(device) else device,
+        may_compile=config.kernels.compile == "auto",
+        kernel_cache=config.kernels.cache_dir or machine.kernel_cache,
         max_model_len=resolved.geometry.context_length,
         pool_reserve_bytes=pool.reserve_bytes,
         pool_floor_bytes=pool.floor_bytes,
-        threads=cores,
+        threads=machine.cores_of(device),
         load_threads=0 if config.load_thread_num == "auto" else config.load_thread_num,
         mmap_threshold=config.mmap_threshold,
         verify=config.load.verify,

@@ -10,6 +10,7 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from halogen_kernels import Kernels, select
@@ -17,10 +18,12 @@ from halogen_kernels.formats import WeightFormat
 
 from halogend.checkpoint.adoption import Adoption, adopt, output_precision
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.sizes import VALUE_BYTES, mapped_bytes, read_bytes
 from halogend.engine.adopted import Adopted
 from halogend.engine.assembly import DTYPES, assemble, warm
 from halogend.engine.checking import check_share, checked_bytes
+from halogend.engine.compiling import ready_kernels, shapes_of
 from halogend.engine.device.place import Place, place_of
 from halogend.engine.device.staging import WeightStaging
 from halogend.engine.device.weights import DeviceSource, moved_embedding
@@ -38,6 +41,9 @@ from halogend.engine.tensors import Packing, WeightSource
 from halogend.sched.layout import KvLayout
 from halogend.wire.messages import EngineSpec
 
+if TYPE_CHECKING:
+    from halogen_kernels.triton.shapes import Shapes
+
 _QUANTISED: dict[str, WeightFormat] = {"int8": "int8", "fp8": "fp8", "int4": "int4"}
 _MOST_LOAD_THREADS = 4
 
@@ -46,8 +52,8 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
     """Everything between a path and a model that has answered once.
 
     Raises CheckpointError for whatever is wrong with the file, OSError if the pool's address range cannot be
-    reserved, MemoryError if the device has not enough, PlaceError if it is not to be had, InvariantError for a
-    spec that the daemon should have refused.
+    reserved, StartRefusedError for a kernel that is missing, MemoryError if the device has not enough, PlaceError
+    if it is not to be had, InvariantError for a spec that the daemon should have refused.
     """
     torch.set_num_threads(1)
     place = place_of(spec.device, spec.backend)
@@ -99,6 +105,8 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
     """The model and the bytes of its weights. What only reading needs is gone before the pool is touched:
     both together would be the most that the engine ever takes."""
     checkpoint = open_checkpoint(spec.path, spec.load_format)
+    if not arithmetic.place.is_host:
+        ready_kernels(spec, _shapes(spec, checkpoint.geometry, arithmetic.dtype), progress)
     adoption = adopt(checkpoint, spec.precision, _mapped_share(spec, arithmetic.place))
     mapped = mapped_bytes(checkpoint, adoption)
     checked = checkpoint.v2 if spec.verify == "full" else None
@@ -119,6 +127,11 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
             model, held = _load_model(checkpoint, arithmetic, source, spec)
             ahead.finish()
     return model, _Weights(held, sum(mapped.values()) if not arithmetic.place.runs_like_a_device else 0)
+
+
+def _shapes(spec: EngineSpec, geometry: Geometry, dtype: torch.dtype) -> Shapes:
+    precisions = (spec.precision, output_precision(spec.precision))
+    return shapes_of(geometry, dtype, [_QUANTISED.get(each, "plain") for each in precisions], spec.kv_cache_dtype)
 
 
 def _mapped_share(spec: EngineSpec, place: Place) -> float:

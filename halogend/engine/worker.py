@@ -19,6 +19,7 @@ import structlog
 
 from halogend.checkpoint.errors import CheckpointError
 from halogend.engine.progress import Progress, tell
+from halogend.engine.refusal import StartRefusedError
 from halogend.sched.errors import InvariantError
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
 from halogend.wire.messages import (
@@ -190,6 +191,8 @@ def start_failure(spec: EngineSpec, error: BaseException) -> Failure:
     match error:
         case CheckpointError():
             return Failure(code=error.code, message=error.message)
+        case StartRefusedError():
+            return Failure(code=error.code, message=f"{spec.path}: {error.message}")
         case MemoryError():
             return Failure(code=OUT_OF_MEMORY, message=f"{spec.path}: memory ran out while loading: {error}")
         case OSError() if error.errno == errno.ENOMEM:

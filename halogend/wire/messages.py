@@ -135,6 +135,8 @@ class EngineSpec(Part, frozen=True, kw_only=True):
     mmap_threshold: float = 0.9
     verify: str = "header"  # header | full
     device: str = "cpu:0"  # cuda:N or rocm:N: whose memory holds weights and pool; any processor is cpu:0
+    may_compile: bool = True  # kernels that `kernel_cache` lacks
+    kernel_cache: str = ""  # a folder; empty: there is no place for one
 
 
 class TextSpec(Part, frozen=True, kw_only=True):

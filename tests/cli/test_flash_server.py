@@ -127,7 +127,7 @@ def test_a_file_is_served_as_by_run_and_its_faults_have_lines(tmp_path, tiny, ca
     assert "max_batch: 64\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["--selftest"], ["--warmup_kernel"], ["--selftest", "--warmup-kernel"]])
+@pytest.mark.parametrize("words", [["--selftest"]])
 def test_what_comes_with_the_kernels_is_refused_by_name(words, capsys):
     assert flash_server.main(words) == 78
     captured = capsys.readouterr()

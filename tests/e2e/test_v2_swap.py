@@ -34,13 +34,13 @@ def test_a_v2_model_is_served_and_swapped_and_the_plan_shows_what_is_mapped(tmp_
         daemon.until_serving()
         first = text_of(daemon.url)
         wanted = tmp_path / "wanted.yaml"
-        wanted.write_text(text("int8", kernels={"compile": "off"}))
+        wanted.write_text(text("int8", kernels={"compile": "never"}))
         status, plan = daemon.command("plan", str(wanted))
         (device,), (model,) = plan["devices"], plan["models"]
         mapped = device["now"]["mapped_bytes"]
         assert (status, model["action"], model["strategy"]) == (2, "replace", "overlap")
         assert 0 < mapped == device["peak"]["mapped_bytes"] == model["load"]["mapped_bytes"], "once, not twice"
-        daemon.write(text("int8", kernels={"compile": "off"}))
+        daemon.write(text("int8", kernels={"compile": "never"}))
         assert daemon.reload("closed")[1]["outcome"] == "applied"
         assert text_of(daemon.url) == first
         daemon.write(text("int4"))

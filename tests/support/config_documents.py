@@ -70,6 +70,7 @@ _SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "models[].name": _NAMES,
     "models[].aliases": st.lists(_NAMES, max_size=3),
     "models[].model": _PATHS.map(lambda path: path.replace("${", "$${")),
+    "models[].kernels.cache_dir": _PATHS.map(lambda path: path.replace("${", "$${")),
     "models[].chat_template": _PATHS.map(lambda path: path.replace("${", "$${")) | st.just("chatml"),
     "models[].device": _DEVICES | _ENTRIES | st.lists(_DEVICES | _ENTRIES, min_size=1, max_size=3) | st.just("auto"),
     "models[].kv_cache_bytes": _SIZES,

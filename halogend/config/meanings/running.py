@@ -78,7 +78,10 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
         ("Make `host` and `port` and the `ListenStream=` lines of halogend.socket say the same; after a change there: "
          "`systemctl daemon-reload`, then restart halogend.socket and halogend.service.")),
     "HRT-1102": ("kernel not found for op",
-        "A kernel is missing from the cache and compiling is not allowed.",
-        "Compile it with `--warmup-kernel` on a machine where that is allowed, or set `kernels.compile: auto`."),
+        ("A kernel that the model needs on its device is not in `kernels.cache_dir`, and `kernels.compile: never` "
+         "allows no compiling. The model does not load; what served before serves on."),
+        ("`halogend warmup-kernel --target NAME --cache-dir DIR` compiles all of them, on any machine with the same "
+         "halogend and Triton; mount DIR and name it in `kernels.cache_dir`. Or `run --warmup-kernel`, or "
+         "`kernels.compile: auto`.")),
 }
 # fmt: on

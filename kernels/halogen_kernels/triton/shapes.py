@@ -5,7 +5,10 @@ Widths, counts, lengths and strides are run-time numbers and have no place here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -64,6 +67,9 @@ FEW = Shapes(
     experts=(False, True),
 )
 
+NAMED: Mapping[str, Shapes] = MappingProxyType({"all": ALL, "few": FEW})
+_DTYPES = MappingProxyType({"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32})
+
 
 def padded_group(heads: int, kv_heads: int) -> int:
     """Query heads that share a key/value head, padded to a power of two."""
@@ -73,3 +79,22 @@ def padded_group(heads: int, kv_heads: int) -> int:
 def power_of_two(number: int) -> int:
     """The least power of two that is `number` or more; 1 for less than that."""
     return 1 << max(number - 1, 0).bit_length()
+
+
+def to_text(shapes: Shapes) -> str:
+    """As JSON, for a command line: `from_text` makes the same again."""
+    values = asdict(shapes)
+    values["dtypes"] = [str(dtype).removeprefix("torch.") for dtype in shapes.dtypes]
+    return json.dumps(values)
+
+
+def from_text(text: str) -> Shapes:
+    """ "all", "few", or what `to_text` made. Raises ValueError."""
+    if text in NAMED:
+        return NAMED[text]
+    try:
+        values = json.loads(text)
+        dtypes = tuple(_DTYPES[name] for name in values.pop("dtypes"))
+        return Shapes(dtypes=dtypes, **{key: tuple(each) for key, each in values.items()})
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{text!r} is neither of {', '.join(NAMED)} nor a list of shapes") from error

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -28,12 +30,24 @@ DEFAULT = "default"
 Blocks = Mapping[str, int]
 Rule = Mapping[str, Any]
 
+_tried: ContextVar[Mapping[str, Blocks]] = ContextVar("tried", default=MappingProxyType({}))
+
 
 def pick(op: str, **shape: Any) -> Blocks:
     """The block sizes of `op` for a shape on the current target, to be given to `launch` as keyword arguments.
     `shape` has what the conditions of its table ask for: numbers, strings, booleans. Raises LookupError where no
     rule holds, and for an operator without a table."""
-    return _picked(op, targets.current().name, tuple(sorted(shape.items())))
+    return _tried.get().get(op) or picked(op, targets.current().name, tuple(sorted(shape.items())))
+
+
+@contextmanager
+def trying(op: str, blocks: Blocks) -> Iterator[None]:
+    """Within, this thread picks `blocks` for `op`, whatever the table says."""
+    token = _tried.set({**_tried.get(), op: blocks})
+    try:
+        yield
+    finally:
+        _tried.reset(token)
 
 
 def representatives(op: str, key: str) -> tuple[int, ...]:
@@ -62,7 +76,7 @@ def operators() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _picked(op: str, target: str, shape: tuple[tuple[str, Any], ...]) -> Blocks:
+def picked(op: str, target: str, shape: tuple[tuple[str, Any], ...]) -> Blocks:
     values = dict(shape)
     for rule in rules(op, target):
         if all(_holds(condition, values.get(key)) for key, condition in rule.get("when", {}).items()):

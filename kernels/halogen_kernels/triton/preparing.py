@@ -1,0 +1,62 @@
+"""Before a model may serve: every kernel that its shapes can lead to is in the cache, so that none is compiled later.
+
+Where compiling is allowed, what is missing is compiled by children on all cores that this process may use; where it
+is not, the first missing one is an error that names it. The interpreter has nothing to compile.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from halogen_kernels.triton import cache, targets
+from halogen_kernels.triton.rehearsal import Launch, launches
+from halogen_kernels.triton.shapes import Shapes, to_text
+from halogen_kernels.triton.targets import Target
+
+_NOT_FOR_CHILDREN = ("TRITON_INTERPRET",)
+_TAIL_CHARS = 2000
+
+
+def prepare(shapes: Shapes, directory: Path, *, may_compile: bool, moved: Callable[[], None] = lambda: None) -> int:
+    """How many variants there are; all are in `directory`, which this process uses from now on. `moved` is called
+    for each that was compiled or found. Raises KernelNotFoundError where one is missing and may not be compiled, and
+    RuntimeError where one could not be compiled."""
+    target = targets.current()
+    if target.backend == "interpreter":
+        return 0
+    wanted = launches(target, shapes)
+    cache.use(directory, may_compile=False)
+    missing = [launch for launch in wanted if not _is_there(launch, moved)]
+    if missing and not may_compile:
+        raise cache.KernelNotFoundError(missing[0].variant, target, directory)
+    if missing:
+        _compile(target, shapes, directory, moved)
+    cache.use(directory, may_compile=may_compile)
+    return len(wanted)
+
+
+def _is_there(launch: Launch, moved: Callable[[], None]) -> bool:
+    try:
+        launch.compile()
+    except cache.MissingError:
+        return False
+    moved()
+    return True
+
+
+def _compile(target: Target, shapes: Shapes, directory: Path, moved: Callable[[], None]) -> None:
+    """By a process of its own: this one has a device open, and compilers may die."""
+    command = [sys.executable, "-P", "-m", "halogen_kernels.triton.ahead", "--cache-dir", str(directory)]
+    command += ["--target", target.name, "--shapes", to_text(shapes)]
+    environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_CHILDREN}
+    told: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ) as child:
+        for line in child.stdout or ():
+            told.append(line)
+            moved()
+    if child.returncode:
+        raise RuntimeError(f"kernels could not be compiled: {''.join(told)[-_TAIL_CHARS:]}")

@@ -1,0 +1,109 @@
+"""Every kernel compiles for every target without a device, without a spill, and is found again.
+
+Compiling needs a process that does not interpret, so all of this is in children; the few shapes are one of each kind
+(all of them: slow).
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from halogen_kernels.triton.rehearsal import operators
+from halogen_kernels.triton.targets import TARGETS
+
+NAMES = [target.name for target in TARGETS]
+
+
+def environ():
+    return {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+
+
+def python(*words, timeout=600):
+    return subprocess.run(
+        [sys.executable, *words], check=False, capture_output=True, text=True, timeout=timeout, env=environ()
+    )
+
+
+def ahead(directory, *words):
+    targets = [word for name in NAMES for word in ("--target", name)]
+    done = python("-m", "halogen_kernels.triton.ahead", "--cache-dir", str(directory), *targets, *words)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert events, done.stderr
+    return done.returncode, events
+
+
+def of_kind(events, kind):
+    return [event for event in events if event["event"] == kind]
+
+
+def files(directory):
+    return {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("kernels")
+    return directory, *ahead(directory, "--shapes", "few")
+
+
+def test_every_operator_compiles_for_every_target_and_spills_nothing(filled):
+    _, status, events = filled
+    assert of_kind(events, "failed") == []
+    assert status == 0
+    compiled = of_kind(events, "compiled")
+    assert {(event["op"], event["target"]) for event in compiled} == {
+        (op, target) for op in operators() for target in NAMES
+    }
+    assert [event for event in compiled if event["faults"]] == []
+    assert all(event["registers"] > 0 for event in compiled)
+
+
+def test_a_second_run_finds_it_complete_and_writes_nothing(filled):
+    directory, _, first = filled
+    before = files(directory)
+    status, events = ahead(directory, "--shapes", "few")
+    assert status == 0
+    assert {event["event"] for event in events} == {"found", "done"}
+    for event in of_kind(events, "found"):
+        assert event["there"] == event["wanted"] > 0
+    assert [event["wanted"] for event in of_kind(events, "done")] == [e["wanted"] for e in of_kind(first, "done")]
+    assert files(directory) == before
+
+
+NEVER = """
+import sys
+from pathlib import Path
+from halogen_kernels.triton import cache, preparing, rehearsal, shapes, targets
+target = targets.named("ai_max_395")
+with rehearsal.pretending(target):
+    try:
+        print(preparing.prepare(shapes.FEW, Path(sys.argv[1]), may_compile=False))
+    except cache.KernelNotFoundError as error:
+        print(error)
+        print(error.remedy)
+"""
+
+
+def test_what_may_not_be_compiled_and_is_missing_is_named(filled, tmp_path):
+    directory, _, events = filled
+    wanted = next(event["wanted"] for event in of_kind(events, "done") if event["target"] == "gfx1151")
+    assert python("-c", NEVER, str(directory)).stdout == f"{wanted}\n"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    said, remedy = python("-c", NEVER, str(empty)).stdout.splitlines()
+    assert said.startswith("kernel not found for op: ")
+    assert said.endswith(" for gfx1151")
+    assert f"{empty} has no " in said
+    assert remedy == f"halogend warmup-kernel --target gfx1151 --cache-dir {empty}"
+    assert list(empty.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_all_shapes_compile_for_all_targets(tmp_path):
+    status, events = ahead(tmp_path, "--shapes", "all")
+    assert of_kind(events, "failed") == []
+    assert status == 0
+    assert [event for event in of_kind(events, "compiled") if event["faults"]] == []

@@ -1,0 +1,47 @@
+"""What a compiled kernel takes is read from what the tools say."""
+
+import pytest
+from halogen_kernels.triton import targets
+from halogen_kernels.triton.resources import Resources, of_amdgcn, of_cuobjdump
+
+CUOBJDUMP = """
+Resource usage:
+ Common:
+  GLOBAL:0
+ Function toy:
+  REG:{registers} STACK:{stack} SHARED:0 LOCAL:{local} CONSTANT[0]:572 TEXTURE:0 SURFACE:0 SAMPLER:0
+"""
+AMDGCN = """
+amdhsa.kernels:
+  - .agpr_count:     0
+    .sgpr_count:     22
+    .sgpr_spill_count: {sgpr}
+    .vgpr_count:     {registers}
+    .vgpr_spill_count: {vgpr}
+"""
+
+
+@pytest.mark.parametrize(("stack", "local", "spilled"), [(0, 0, 0), (16, 0, 16), (8, 8, 16)])
+def test_nvidia(stack, local, spilled):
+    assert of_cuobjdump(CUOBJDUMP.format(registers=168, stack=stack, local=local)) == (168, spilled)
+
+
+@pytest.mark.parametrize(("sgpr", "vgpr", "spilled"), [(0, 0, 0), (2, 0, 2), (0, 7, 7)])
+def test_amd(sgpr, vgpr, spilled):
+    assert of_amdgcn(AMDGCN.format(registers=96, sgpr=sgpr, vgpr=vgpr)) == (96, spilled)
+
+
+def test_what_says_nothing_is_an_error():
+    with pytest.raises(ValueError, match="no resource usage: 'nothing'"):
+        of_cuobjdump("nothing")
+    with pytest.raises(ValueError, match=r"no \.vgpr_count"):
+        of_amdgcn(".sgpr_count: 1")
+
+
+def test_a_spill_and_too_much_shared_memory_are_faults():
+    target = targets.named("gfx1151")
+    assert Resources(128, 64 << 10, 0).faults(target) == []
+    assert Resources(128, (64 << 10) + 1, 3).faults(target) == [
+        "spills 3 registers",
+        "wants 65537 bytes of shared memory, gfx1151 has 65536",
+    ]
