@@ -13,7 +13,7 @@ import torch
 
 BENCHES = Path(__file__).parents[2] / "kernels" / "bench"
 # Those that share a frame, for kernels of devices.
-FRAMED = ["activation", "embedding", "rms_norm", "rotate", "sample"]
+FRAMED = ["activation", "embedding", "paged_decode", "paged_prefill", "rms_norm", "rotate", "sample", "write_kv"]
 
 
 @pytest.fixture(autouse=True)

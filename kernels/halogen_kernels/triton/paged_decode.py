@@ -183,7 +183,7 @@ def combine_parts(
     acc = tl.zeros([ROWS, D], tl.float32)
     peak = tl.full([ROWS], LOWEST, tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    for part in range(0, splits):
+    for part in range(splits):
         own = (sequence * splits + part) * heads + head
         other_peak = tl.load(peaks + 2 * own, mask=held, other=LOWEST)
         other_total = tl.load(peaks + 2 * own + 1, mask=held, other=0.0)

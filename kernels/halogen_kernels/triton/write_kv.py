@@ -19,6 +19,7 @@ from halogen_kernels.triton.tiles import constants
 FP8_LARGEST = tl.constexpr(448.0)
 INT8_LARGEST = tl.constexpr(127.0)
 _ROUND = tl.constexpr(12582912.0)  # 1.5 * 2^23: what is added to it is rounded to a whole number, ties to even
+_MOST = tl.constexpr(3.4028234663852886e38)  # float32's largest
 _FP8_LEAST = tl.constexpr(0.015625)  # of e4m3's normal numbers; those below are multiples of 2^-9
 
 
@@ -89,9 +90,12 @@ def write_heads(
     else:
         wide = values.to(tl.float32)
         largest: tl.constexpr = INT8_LARGEST if CODE == "int8" else FP8_LARGEST
-        # The sum is 0, or NaN where a value is not finite: codes have no way to say so.
-        scale = tl.max(tl.abs(wide), 1) / largest + tl.sum(wide * 0.0, 1)
+        finite = tl.abs(wide) <= _MOST
+        wide = tl.where(finite, wide, 0.0)
+        scale = tl.max(tl.abs(wide), 1) / largest
         codes = coded(wide / tl.where(scale > 0, scale, 1.0)[:, None], CODE)
+        # Codes have no way to say that a value is not finite.
+        scale = tl.where(tl.max(tl.where(finite, 0, 1), 1) > 0, float("nan"), scale)
         scales = tl.load(scale_addresses + chunk).to(tl.pointer_type(tl.float32)) + within
         tl.store(scales, scale, mask=held)
     tl.store(starts[:, None] + dims[None, :], codes, mask=inside)
