@@ -13,7 +13,6 @@ to look would be to wait for the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,15 +22,18 @@ from torch import Tensor
 
 from halogen_kernels.triton import tuning
 from halogen_kernels.triton.activation import activated
+from halogen_kernels.triton.expert_tables import Tables, codes_of, scales_of
 from halogen_kernels.triton.launching import launch
-from halogen_kernels.triton.matrix import Matrix, imagined, matrix_of, padded
+from halogen_kernels.triton.matrix import Matrix, imagined, padded
 from halogen_kernels.triton.quantised_linear import laid_out
 from halogen_kernels.triton.shapes import Shapes
 from halogen_kernels.triton.weight_tiles import products
-from halogen_kernels.values import Activation, ExpertWeights, LinearWeight
+from halogen_kernels.values import Activation, ExpertWeights
 
 OP = "experts"
 _NO_TILE = -1
+_ROUTED_BLOCK = 64  # pairs that one program compares at a time, with as many
+_COMBINED_BLOCK = 1024
 
 
 @triton.jit(do_not_specialize=["pairs", "experts"])
@@ -62,31 +64,7 @@ def route_kernel(chosen, order, tiles, pairs, experts, ROWS: tl.constexpr, BLOCK
     tl.store(tile + 2, tl.minimum(count - before, ROWS), mask=leads)
 
 
-@triton.jit
-def codes_of(addresses, expert, experts, plane, like, KIND: tl.constexpr):
-    """Where the codes of an expert begin: its entry of row `plane` of the table."""
-    address = tl.load(addresses + plane * experts + expert)
-    if KIND == "plain":
-        found = address.to(tl.pointer_type(like.dtype.element_ty))
-    elif KIND == "int8":
-        found = address.to(tl.pointer_type(tl.int8))
-    else:
-        found = address.to(tl.pointer_type(tl.uint8))
-    return tl.multiple_of(found, 16)
-
-
-@triton.jit
-def scales_of(addresses, expert, experts, plane, KIND: tl.constexpr):
-    """Likewise its scales or minima; of a kind without any, what must not be read."""
-    address = tl.load(addresses + plane * experts + expert)
-    if KIND == "int4":
-        found = address.to(tl.pointer_type(tl.float16))
-    else:
-        found = address.to(tl.pointer_type(tl.float32))
-    return tl.multiple_of(found, 16)
-
-
-@triton.jit(do_not_specialize=["experts", "each", "rows", "stride", "x_stride", "out_stride", "columns"])
+@triton.jit(do_not_specialize=["experts", "each", "rows", "stride", "x_stride", "out_stride"])
 def expert_kernel(
     x,
     addresses,
@@ -99,7 +77,6 @@ def expert_kernel(
     stride,
     x_stride,
     out_stride,
-    columns,
     KIND: tl.constexpr,
     ACTIVATION: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -131,7 +108,7 @@ def expert_kernel(
     sums, up_sums = products(
         x + source.to(tl.int64) * (x_stride // 16 * 16), kept,
         codes, scales, minima, up_codes, up_scales, up_minima,
-        outs, rows, stride // 16 * 16, 0, columns // 16 * 16, KIND, GATED, BLOCK_M, BLOCK_N, BLOCK_K,
+        outs, rows, stride // 16 * 16, 0, stride // 16 * 16, KIND, GATED, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     if GATED:
         sums = activated(sums, ACTIVATION) * up_sums
@@ -155,27 +132,6 @@ def combine_kernel(products_, chosen, shares, out, each, experts, width, stride,
         product = tl.load(products_ + pair * stride + column, mask=inside & valid, other=0.0).to(tl.float32)
         total += tl.where(valid, product * share, 0.0)
     tl.store(out + row * width + column, total.to(out.dtype.element_ty), mask=inside)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tables:
-    """One mixture's experts as the kernels find them. `gated` int64 [6, E]: addresses of the gates' codes, scales and
-    minima, then of the ups'; `down` int64 [3, E]. `gate` and `last` are matrices like all gates, and all downs."""
-
-    gated: Tensor
-    down: Tensor
-    gate: Matrix
-    last: Matrix
-    count: int
-
-    @classmethod
-    def of(cls, experts: ExpertWeights) -> Tables:
-        """Raises ValueError for experts that are not all alike."""
-        gates, ups, downs = (_alike(each) for each in (experts.gate, experts.up, experts.down))
-        device = gates[0].codes.device
-        gated = torch.tensor(_addresses(gates) + _addresses(ups), dtype=torch.int64, device=device)
-        down = torch.tensor(_addresses(downs), dtype=torch.int64, device=device)
-        return cls(gated, down, gates[0], downs[0], len(gates))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,17 +178,17 @@ def _route(chosen: Tensor, tables: Tables) -> _Routed:
     order = chosen.new_empty(pairs, dtype=torch.int32)
     most = (pairs - 1) // blocks["BLOCK_M"] + experts
     tiles = chosen.new_full((most, 3), _NO_TILE, dtype=torch.int32)
-    own = dict(tuning.pick(OP, kind="route", rows=1))
     launch(
         route_kernel,
-        (triton.cdiv(pairs, own["BLOCK"]),),
+        (triton.cdiv(pairs, _ROUTED_BLOCK),),
         chosen,
         order,
         tiles,
         pairs,
         experts,
         ROWS=blocks["BLOCK_M"],
-        **own,
+        BLOCK=_ROUTED_BLOCK,
+        num_warps=4,
     )
     return _Routed(order, tiles, chosen.shape[1], blocks)
 
@@ -253,7 +209,6 @@ def _run(x: Tensor, out: Tensor, routed: _Routed, addresses: Tensor, matrix: Mat
         matrix.stride,
         x.stride(0),
         out.stride(0),
-        matrix.stride,
         KIND=matrix.kind,
         ACTIVATION=activation,
         **blocks,
@@ -264,22 +219,10 @@ def _combine(outer: Tensor, choices: tuple[Tensor, Tensor], tables: Tables) -> T
     n, each = choices[0].shape
     width = tables.last.rows
     out = outer.new_empty(n, width)
-    blocks = tuning.pick(OP, kind="combine", rows=1)
-    grid = (n, triton.cdiv(width, blocks["BLOCK"]))
-    launch(combine_kernel, grid, outer, *choices, out, each, tables.count, width, outer.stride(0), **blocks)
+    grid = (n, triton.cdiv(width, _COMBINED_BLOCK))
+    numbers = each, tables.count, width, outer.stride(0)
+    launch(combine_kernel, grid, outer, *choices, out, *numbers, BLOCK=_COMBINED_BLOCK, num_warps=4)
     return out
-
-
-def _alike(weights: Sequence[LinearWeight]) -> list[Matrix]:
-    matrices = [matrix_of(weight) for weight in weights]
-    kinds = {(matrix.format, matrix.codes.dtype, matrix.rows, matrix.columns) for matrix in matrices}
-    if len(kinds) != 1:
-        raise ValueError(f"experts' matrices must be alike, and there are {len(kinds)} kinds or sizes")
-    return matrices
-
-
-def _addresses(matrices: Sequence[Matrix]) -> list[list[int]]:
-    return [[matrix.planes[plane].data_ptr() for matrix in matrices] for plane in range(3)]
 
 
 def rehearse(shapes: Shapes) -> None:

@@ -26,7 +26,7 @@ OP = "gated_linear"
 PLAIN_ROWS = 16
 
 
-@triton.jit(do_not_specialize=["n", "rows", "stride", "x_stride", "out_stride", "columns"])
+@triton.jit(do_not_specialize=["n", "rows", "stride", "x_stride", "out_stride"])
 def gated_kernel(
     x,
     codes,
@@ -41,7 +41,6 @@ def gated_kernel(
     stride,
     x_stride,
     out_stride,
-    columns,
     KIND: tl.constexpr,
     ACTIVATION: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -54,7 +53,7 @@ def gated_kernel(
     row = row.to(tl.int64)
     opened, passed = products(
         x + row * (x_stride // 16 * 16), kept, codes, scales, minima, up_codes, up_scales, up_minima,
-        outs, rows, stride // 16 * 16, 0, columns // 16 * 16, KIND, True, BLOCK_M, BLOCK_N, BLOCK_K,
+        outs, rows, stride // 16 * 16, 0, stride // 16 * 16, KIND, True, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     values = activated(opened, ACTIVATION) * passed
     place = row[:, None] * out_stride + outs[None, :]
@@ -80,7 +79,6 @@ def gated_linear(x: Tensor, gate: Matrix, up: Matrix, kind: Activation) -> Tenso
         gate.stride,
         x.stride(0),
         out.stride(0),
-        gate.stride,
         KIND=gate.kind,
         ACTIVATION=kind,
         **blocks,

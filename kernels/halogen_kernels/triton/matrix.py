@@ -18,7 +18,7 @@ from halogen_kernels.adopt import adopt_fp8, adopt_int8, int4_tiles
 from halogen_kernels.formats import GROUP_COLUMNS, WeightFormat, group_count
 from halogen_kernels.quantise import Fp8Part, Int4Tiles, Int8Part, pack_fp8, pack_int8, pack_tiles
 from halogen_kernels.triton import targets
-from halogen_kernels.triton.weight_tiles import TILE_ROWS
+from halogen_kernels.triton.codes import TILE_ROWS
 from halogen_kernels.values import LinearWeight, StoredPart
 
 STRIDE_UNIT = 16
@@ -26,7 +26,7 @@ STRIDE_UNIT = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """[rows, columns] in one of the kinds of `weight_tiles`. `codes` are the numbers themselves of a plain one, and
+    """[rows, columns] in one of the kinds of `codes`. `codes` are the numbers themselves of a plain one, and
     bytes of an fp8 one; `scales` and `minima` are `codes` again where the kind has none."""
 
     format: WeightFormat
@@ -134,7 +134,8 @@ def _retiled(name: str, parts: Sequence[Int4Tiles]) -> Tensor:
     """A plane of all parts [tiles, ..., block] as one [tiles, ..., TILE_ROWS], with zeros past the last row."""
     rows = torch.cat([getattr(part, name).movedim(0, -2).flatten(-2)[..., : part.rows] for part in parts], dim=-1)
     whole = F.pad(rows, (0, -rows.shape[-1] % TILE_ROWS))
-    return whole.unflatten(-1, (-1, TILE_ROWS)).movedim(-2, 0).contiguous()
+    tiles: Tensor = whole.unflatten(-1, (-1, TILE_ROWS))
+    return tiles.movedim(-2, 0).contiguous()
 
 
 def _padded(rows: Tensor) -> Tensor:

@@ -23,14 +23,13 @@ from halogen_kernels.triton.weight_tiles import products
 
 OP = "quantised_linear"
 # Each part of the columns is read in so many steps at least, or starting a program takes longer than its work.
-_LEAST_STEPS = 4
+_LEAST_STEPS = 2
 # Of a row of x, so many columns at least to a part: its sums are written and read again, 8 bytes a row of the matrix.
 _LEAST_COLUMNS = 64
+_ADDED_BLOCK = 1024
 
 
-@triton.jit(
-    do_not_specialize=["n", "rows", "stride", "x_stride", "out_stride", "columns", "part_columns", "has_bias"]
-)
+@triton.jit(do_not_specialize=["n", "rows", "stride", "x_stride", "out_stride", "part_columns", "has_bias"])
 def linear_kernel(
     x,
     codes,
@@ -43,7 +42,6 @@ def linear_kernel(
     stride,
     x_stride,
     out_stride,
-    columns,
     part_columns,
     has_bias,
     KIND: tl.constexpr,
@@ -58,7 +56,7 @@ def linear_kernel(
     kept = row < n
     x_rows = x + row.to(tl.int64) * (x_stride // 16 * 16)
     first = part * part_columns // 16 * 16
-    last = tl.minimum(first + part_columns, columns) // 16 * 16
+    last = tl.minimum(first + part_columns, stride) // 16 * 16
     sums, _ = products(
         x_rows, kept, codes, scales, minima, codes, scales, minima,
         outs, rows, stride // 16 * 16, first, last, KIND, False, BLOCK_M, BLOCK_N, BLOCK_K,
@@ -70,14 +68,14 @@ def linear_kernel(
 
 
 @triton.jit(do_not_specialize=["n", "rows", "out_stride", "parts", "has_bias"])
-def add_parts_kernel(partial, bias, out, n, rows, out_stride, parts, has_bias, BLOCK: tl.constexpr):
-    """The sum of `partial` [parts, n, rows] over its parts, in their order."""
+def add_parts_kernel(pieces, bias, out, n, rows, out_stride, parts, has_bias, BLOCK: tl.constexpr):
+    """The sum of `pieces` [parts, n, rows] over its parts, in their order."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < rows
     total = tl.load(bias + column, mask=inside & (has_bias != 0), other=0.0)
     for part in range(parts):
-        total += tl.load(partial + (part * n + row) * rows + column, mask=inside, other=0.0)
+        total += tl.load(pieces + (part * n + row) * rows + column, mask=inside, other=0.0)
     tl.store(out + row * out_stride + column, total.to(out.dtype.element_ty), mask=inside)
 
 
@@ -100,9 +98,9 @@ def quantised_linear(x: Tensor, matrix: Matrix, out: Tensor, bias: Tensor | None
     if cut.parts == 1:
         _multiply(x, matrix, out, wide_bias, cut, blocks)
         return
-    partial = x.new_empty(cut.parts * len(x), matrix.rows, dtype=torch.float32)
-    _multiply(x, matrix, partial, None, cut, blocks)
-    _add_parts(partial, out, wide_bias, cut)
+    pieces = x.new_empty(cut.parts * len(x), matrix.rows, dtype=torch.float32)
+    _multiply(x, matrix, pieces, None, cut, blocks)
+    _add_parts(pieces, out, wide_bias, cut)
 
 
 def laid_out(x: Tensor) -> Tensor:
@@ -123,9 +121,7 @@ def _cut(x: Tensor, matrix: Matrix, blocks: dict[str, int], programs: int) -> _C
     return _Cut(triton.cdiv(matrix.stride, columns), columns)
 
 
-def _multiply(
-    x: Tensor, matrix: Matrix, out: Tensor, bias: Tensor | None, cut: _Cut, blocks: dict[str, int]
-) -> None:
+def _multiply(x: Tensor, matrix: Matrix, out: Tensor, bias: Tensor | None, cut: _Cut, blocks: dict[str, int]) -> None:
     n, rows = len(x), matrix.rows
     launch(
         linear_kernel,
@@ -139,7 +135,6 @@ def _multiply(
         matrix.stride,
         x.stride(0),
         out.stride(0),
-        matrix.stride,
         cut.columns,
         int(bias is not None),
         KIND=matrix.kind,
@@ -147,12 +142,11 @@ def _multiply(
     )
 
 
-def _add_parts(partial: Tensor, out: Tensor, bias: Tensor | None, cut: _Cut) -> None:
-    blocks = dict(tuning.pick(OP, kind="parts", rows=1))
+def _add_parts(pieces: Tensor, out: Tensor, bias: Tensor | None, cut: _Cut) -> None:
     launch(
         add_parts_kernel,
-        (len(out), triton.cdiv(out.shape[1], blocks["BLOCK"])),
-        partial,
+        (len(out), triton.cdiv(out.shape[1], _ADDED_BLOCK)),
+        pieces,
         _or_any(bias, out),
         out,
         len(out),
@@ -160,7 +154,8 @@ def _add_parts(partial: Tensor, out: Tensor, bias: Tensor | None, cut: _Cut) -> 
         out.stride(0),
         cut.parts,
         int(bias is not None),
-        **blocks,
+        BLOCK=_ADDED_BLOCK,
+        num_warps=4,
     )
 
 

@@ -1,18 +1,8 @@
 """What every kernel over a matrix does: the product of a tile of rows with a tile of one matrix, or of two.
 
-A matrix is held in one of these kinds, whose codes are made numbers of x's dtype where they are multiplied:
-
-    plain       numbers [rows, columns]
-    int8        codes [rows, columns], a scale a row, with which the sums are multiplied at the end
-    fp8         float8 e4m3fn likewise
-    fp8_bits    the same codes, made wide by integer arithmetic, for devices that do not know the type
-    int4        tiles of 32 rows and groups of 32 columns: codes [tiles, groups, 16, 32], scales and minima
-                [tiles, groups, 32]; value = scale * code + minimum
-
-Rows are `stride` values apart, a multiple of 16, and are read up to it: what lies between the last column and the
-stride is zeros. Sums are in float32. Of int4 with few rows of x, the codes are multiplied as they are, exactly, and
-each group's sums are scaled; with many rows that would cost more than the product, so there the values are made
-first, and rounded to x's dtype.
+Sums are in float32. Of int4 with few rows of x, the codes are multiplied as they are, exactly, and each group's sums
+are scaled; with many rows that would cost more than the product, so there the values are made first, and rounded to
+x's dtype. One row alone has kernels' parts of its own, in `one_row`.
 """
 
 from __future__ import annotations
@@ -20,41 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-TILE_ROWS = 32
-GROUP = tl.constexpr(32)
-HALF = tl.constexpr(16)
-TILE_BYTES = tl.constexpr(512)  # the codes of a group of columns in a tile of rows
-INT_BITS = tl.constexpr(0x4B000000)  # float32's 2^23, whose last bits count in ones
-INT_BASE = tl.constexpr(8388608.0)
-
-
-@triton.jit
-def from_e4m3(bits):
-    """float8 e4m3fn, given as uint8, in float16: whose bias is larger by 8, and which has every value, the
-    subnormal ones too. Not a number is told apart from none."""
-    wide = bits.to(tl.uint16)
-    half = ((wide & 0x80) << 8) | ((wide & 0x7F) << 7)
-    return half.to(tl.float16, bitcast=True) * 256.0
-
-
-@triton.jit
-def widened(codes, KIND: tl.constexpr, DTYPE: tl.constexpr):
-    """Codes of a kind with one scale a row, as numbers."""
-    if KIND == "int8":
-        values = codes.to(tl.float32).to(DTYPE)
-    elif KIND == "fp8":
-        values = codes.to(tl.float8e4nv, bitcast=True).to(tl.float32).to(DTYPE)
-    elif KIND == "fp8_bits":
-        values = from_e4m3(codes).to(tl.float32).to(DTYPE)
-    else:
-        values = codes
-    return values
-
-
-@triton.jit
-def counted(nibbles):
-    """0 to 15 as float32, in two operations where a conversion takes longer."""
-    return (nibbles.to(tl.int32) | INT_BITS).to(tl.float32, bitcast=True) - INT_BASE
+from halogen_kernels.triton.codes import GROUP, HALF, TILE_BYTES, counted, widened
+from halogen_kernels.triton.one_row import one_row_of_rows, one_row_of_tiles
 
 
 @triton.jit
@@ -176,7 +133,7 @@ def tiles_products(
         ahead = start + columns < last
         x_inside = kept[:, None] & ahead[None, :]
         low = tl.load(x_rows[:, None] + (start + columns)[None, :], mask=x_inside, other=0.0)
-        high = tl.load(x_rows[:, None] + (start + HALF + columns)[None, :], mask=x_inside, other=0.0)
+        high = tl.load(x_rows[:, None] + (start + columns + HALF)[None, :], mask=x_inside, other=0.0)
         inside = ahead[:, None] & held[None, :]
         scale_inside = (start + g * GROUP < last)[:, None] & held[None, :]
         step, scale_step = at + start * HALF, scale_at + start
@@ -224,7 +181,7 @@ def groups_products(
             column = start + step
             x_inside = kept[:, None] & (column < last)
             low = tl.load(x_rows[:, None] + (column + j)[None, :], mask=x_inside, other=0.0)
-            high = tl.load(x_rows[:, None] + (column + HALF + j)[None, :], mask=x_inside, other=0.0)
+            high = tl.load(x_rows[:, None] + (column + (j + HALF))[None, :], mask=x_inside, other=0.0)
             total = tl.sum(low.to(tl.float32), 1) + tl.sum(high.to(tl.float32), 1)
             inside = held & (column < last)
             place, scale_place = at + column * HALF, scale_at + column
@@ -261,7 +218,12 @@ def products(
     `first` to `last` - 1, both multiples of 16: float32 [BLOCK_M, BLOCK_N]; of the second matrix too where TWO, else
     zeros."""
     if KIND == "int4":
-        if BLOCK_M <= 16:
+        if BLOCK_M == 1:
+            sums, up_sums = one_row_of_tiles(
+                x_rows, kept, codes, scales, minima, up_codes, up_scales, up_minima,
+                outs, rows, stride, first, last, TWO, BLOCK_N, BLOCK_K,
+            )  # fmt: skip
+        elif BLOCK_M <= 16:
             sums, up_sums = groups_products(
                 x_rows, kept, codes, scales, minima, up_codes, up_scales, up_minima,
                 outs, rows, stride, first, last, TWO, BLOCK_M, BLOCK_N, BLOCK_K,
@@ -272,9 +234,14 @@ def products(
                 outs, rows, stride, first, last, TWO, BLOCK_M, BLOCK_N, BLOCK_K,
             )  # fmt: skip
     else:
-        sums, up_sums = rows_products(
-            x_rows, kept, codes, up_codes, outs, rows, stride, first, last, KIND, TWO, BLOCK_M, BLOCK_N, BLOCK_K
-        )
+        if BLOCK_M == 1:
+            sums, up_sums = one_row_of_rows(
+                x_rows, kept, codes, up_codes, outs, rows, stride, first, last, KIND, TWO, BLOCK_N, BLOCK_K
+            )
+        else:
+            sums, up_sums = rows_products(
+                x_rows, kept, codes, up_codes, outs, rows, stride, first, last, KIND, TWO, BLOCK_M, BLOCK_N, BLOCK_K
+            )
         if KIND != "plain":
             place = tl.minimum(outs, rows - 1)
             sums = sums * tl.load(scales + place)[None, :]
