@@ -13,7 +13,19 @@ import torch
 
 BENCHES = Path(__file__).parents[2] / "kernels" / "bench"
 # Those that share a frame, for kernels of devices.
-FRAMED = ["activation", "embedding", "paged_decode", "paged_prefill", "rms_norm", "rotate", "sample", "write_kv"]
+FRAMED = [
+    "activation",
+    "embedding",
+    "experts",
+    "gated_linear",
+    "paged_decode",
+    "paged_prefill",
+    "quantised_linear",
+    "rms_norm",
+    "rotate",
+    "sample",
+    "write_kv",
+]
 
 
 @pytest.fixture(autouse=True)
