@@ -17,11 +17,11 @@ class KernelsConfig(Section):
         GENERATION,
         default=True,
     )
-    backend: Literal["auto", "cpu", "reference"] = setting(
-        "`cpu` is the fast path for processors, `reference` plain and slow arithmetic to compare with.",
+    backend: Literal["auto", "cpu", "reference", "triton"] = setting(
+        "`auto` is `cpu`, the fast path for processors, or `triton`, for accelerators. `reference` is plain and slow "
+        "arithmetic to compare with; so is `triton` on a processor, in an interpreter, thousands of times slower.",
         GENERATION,
         default="auto",
-        later=("triton",),
     )
     compile: Literal["auto", "never"] = setting(
         "Whether kernels for a device that `cache_dir` lacks are compiled while the model loads; `never` makes a "

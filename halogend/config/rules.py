@@ -13,6 +13,7 @@ from halogend.config.codes import Code
 from halogend.config.device_rules import check_devices
 from halogend.config.facts import Facts
 from halogend.config.fit import check_facts
+from halogend.config.kernel_rules import check_kernels
 from halogend.config.listener_rules import check_listeners
 from halogend.config.placement import by_device
 from halogend.config.places import ParseResult, Places
@@ -51,6 +52,7 @@ def contradictions(document: Document, places: Places) -> Iterator[Problem]:
     yield from _aliases(document, places)
     yield from _kv_shares(document, places)
     yield from check_policies(document, places)
+    yield from check_kernels(document, places)
     for index, model in enumerate(document.models):
         yield from _one_model(model, f"models[{index}]", places)
 

@@ -131,7 +131,7 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
 
 def _shapes(spec: EngineSpec, geometry: Geometry, dtype: torch.dtype) -> Shapes:
     precisions = (spec.precision, output_precision(spec.precision))
-    return shapes_of(geometry, dtype, [_QUANTISED.get(each, "plain") for each in precisions], spec.kv_cache_dtype)
+    return shapes_of(geometry, dtype, [_format(each) for each in precisions], spec.kv_cache_dtype)
 
 
 def _mapped_share(spec: EngineSpec, place: Place) -> float:
@@ -178,7 +178,7 @@ class Arithmetic:
                 spec.backend,
                 dtype,
                 flash_attention=spec.flash_attention,
-                weights=_QUANTISED.get(precision, "plain"),
+                weights=_format(precision),
                 device=place.device,
             )
 
@@ -198,6 +198,10 @@ class Arithmetic:
         """What is quantised is decoded exactly first."""
         pack, adopt_ = self.staging.packing(kernels.pack_linear), self.staging.adopting(kernels.adopt_linear)
         return Packing(pack, torch.float32 if self.is_quantised else self.dtype, adopt_)
+
+
+def _format(precision: str) -> WeightFormat:
+    return _QUANTISED.get(precision, "plain")
 
 
 def load_threads(spec: EngineSpec) -> int:

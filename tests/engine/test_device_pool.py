@@ -25,6 +25,7 @@ def first_values(cache: DeviceKvCache, block: int) -> list[float]:
     return found
 
 
+@torch.inference_mode()
 def write(cache: DeviceKvCache, block: int, value: float) -> None:
     """Into all of a block."""
     chunk = cache._chunks[block // cache.chunk_blocks]  # the test reaches inside

@@ -96,6 +96,10 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
     "HCF-1134": ("the long lane is wider than the batch",
         "`long_prompt.max_concurrent` over `max_batch` would let long prompts take every place.",
         "Lower it; what long prompts take, short ones wait for."),
+    "HCF-1135": ("kernels that do not run there",
+        ("`kernels.backend` cpu and reference run on processors, triton on accelerators (and on a processor in an "
+         "interpreter, to compare with); triton has no attention but the fused one."),
+        "Write `backend: auto`, which is what the device has, and leave `flash_attention` on."),
     "HCF-1201": ("the device is not there",
         "The document names a device this machine does not have, or that its driver does not show.",
         "Take one of the devices the message names. `halogend check --target DEVICE` checks for another machine."),

@@ -67,8 +67,8 @@ class _Chunk:
 
 
 class DeviceKvCache:
-    """One replica's pool. Single writer: the runner's thread. `layers` are what kernels take, by place. Block 0 is
-    zeros; any other holds whatever was left there until it is written. The first `floor_blocks` are there at once.
+    """One replica's pool. Single writer: the runner's thread. `layers` are what kernels take, by place. The first
+    `floor_blocks` are there at once, and zeros; others hold whatever was left there until they are written.
     Raises torch's OutOfMemoryError when the device has no memory for a chunk."""
 
     def __init__(self, form: KvForm, place: Place, reserve_blocks: int, floor_blocks: int = 1) -> None:
@@ -88,8 +88,9 @@ class DeviceKvCache:
         self.layers = tuple(self._layer(number, count) for number in range(form.places))
         for start in range(0, floor_blocks, self.chunk_blocks):
             self._reach(min(start + self.chunk_blocks, floor_blocks) - 1)
-        for part in self._chunk_of(0).parts():
-            part[:, 0].zero_()
+        for chunk in self._chunks:  # a warm-up reads what nobody has written
+            for part in () if chunk is None else chunk.parts():
+                part.zero_()
 
     @property
     def device(self) -> torch.device:
@@ -100,12 +101,14 @@ class DeviceKvCache:
         """What the pool takes of the device now."""
         return sum(chunk.blocks for chunk in self._chunks if chunk is not None) * self.block_bytes
 
+    @torch.inference_mode()
     def clear(self, blocks: Sequence[int]) -> None:
         """`blocks` are about to be written for the first time: their chunks are there from now on. Kernels use no
         position that was not written, so nothing is zeroed."""
         for block in blocks:
             self._reach(block)
 
+    @torch.inference_mode()
     def copy(self, copies: Iterable[tuple[int, int]]) -> None:
         """Each block from its old place to the new one, in this order: a new place may be the next one's old."""
         for old, new in copies:
@@ -114,6 +117,7 @@ class DeviceKvCache:
             for from_, into in zip(source.parts(), target.parts(), strict=True):
                 into[:, new % self.chunk_blocks].copy_(from_[:, old % self.chunk_blocks])
 
+    @torch.inference_mode()
     def resize(self, blocks: int, moves: Mapping[int, int]) -> None:
         """Copies blocks, old place to new, and gives the memory behind block `blocks` - 1 back to the device."""
         self.copy(moves.items())

@@ -1,0 +1,201 @@
+"""The whole engine over Triton's kernels, in the interpreter: the reference's tokens and logits.
+
+Float32, so that tokens must be the very same; what the kernels do in bfloat16 is tested kernel by kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from halogen_kernels.triton.launching import launched
+from support.engine_driver import generate_greedy, load_engine, spread
+from support.sampling_reference import make_sampling
+from support.served import GREEDY, Served
+from support.tiny_models import TinyModel, tiny_gemma3, tiny_llama
+from support.v2_models import as_v2
+
+from halogend.engine.device.graphs import DecodeGraphs
+from halogend.engine.device.runner import DeviceRunner
+from halogend.engine.interface import Loaded
+from halogend.sched.step import StepItem, StepPlan
+from halogend.wire.messages import Sampling
+
+TOLERANCE = 2e-5  # of the largest logit
+NEW_TOKENS = 3
+PROMPTS = ([5], [*range(7, 24)], [*range(40, 106)])
+WINDOW = 16
+
+MODELS: dict[str, Callable[[Path], TinyModel]] = {
+    "llama": lambda path: tiny_llama(path, seed=3, layers=2, head_dim=24, heads=6, kv_heads=2),
+    "gemma3": lambda path: tiny_gemma3(path, seed=4, window=WINDOW, layers=6),
+}
+
+
+def load_triton(path: Path, **changes: object) -> Loaded:
+    return load_engine(path, **({"backend": "triton", "pool_bytes": 1 << 20} | changes))
+
+
+def serve(engine: Loaded, prompts: Sequence[Sequence[int]], counts: Sequence[int]) -> list[list[int]]:
+    served = Served(engine, prefill_chunk_tokens=40)
+    for number, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
+        served.add(number, prompt, count)
+    served.run()
+    return [served.tokens[number] for number in range(len(prompts))]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One layer, where more would show nothing more."""
+    return tiny_llama(tmp_path_factory.mktemp("tiny") / "model.gguf", seed=1, layers=1).path
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tokens_are_those_of_the_reference(tmp_path: Path, name: str) -> None:
+    """A prompt in chunks beside others that decode, in a pool that grows; steps are planned ahead, and their tokens
+    chosen beside the logits."""
+    path = MODELS[name](tmp_path / "model.gguf").path
+    prompts = PROMPTS if name == "llama" else [[5], [*range(40, 85)]]
+    counts = [NEW_TOKENS] * len(prompts)
+    expected = serve(load_engine(path, backend="reference"), prompts, counts)
+    engine = load_triton(path)
+    before = engine.runner.touched_bytes
+    with launched() as variants:
+        assert serve(engine, prompts, counts) == expected
+    assert len({token for tokens in expected for token in tokens}) > len(prompts)
+    assert engine.steps_ahead == 1
+    assert engine.runner.touched_bytes > before
+    ops = {"paged_prefill", "paged_decode", "write_kv", "rms_norm", "rotate", "gated_linear", "sample"}
+    assert ops <= {variant.op for variant in variants}
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_quantised_weights_are_multiplied_as_by_the_reference(tiny: Path, tmp_path: Path, precision: str) -> None:
+    path = as_v2(tiny, tmp_path / "model.hgn2", precision)
+    given = {"precision": precision, "compute_dtype": "fp32", "kv_cache_dtype": "fp32"}
+    ours, others = (_prompt_logits(load_engine(path, **given, backend=backend)) for backend in ("triton", "reference"))
+    assert (ours - others).abs().max() < TOLERANCE * others.abs().max()
+
+
+def test_keys_and_values_of_fewer_bits(tiny: Path) -> None:
+    """As far from exact ones as their bits are, and no further."""
+    exact = _prompt_logits(load_triton(tiny))
+    for kv_dtype, tolerance in (("fp16", 2e-3), ("fp8", 0.2), ("int8", 0.05)):
+        ours = _prompt_logits(load_triton(tiny, kv_cache_dtype=kv_dtype))
+        error = float((ours - exact).abs().max() / exact.abs().max())
+        assert tolerance / 100 < error < tolerance
+
+
+def _prompt_logits(engine: Loaded) -> torch.Tensor:
+    """Of a prompt in two chunks."""
+    slots, blocks = torch.zeros(1, dtype=torch.int64), spread(engine, [3, 1])
+    for number, (start, end) in enumerate(((5, 15), (15, 27))):
+        tokens = tuple(range(start, end))
+        item = StepItem(0, 0, start - 5, tokens, from_slot=False, blocks=blocks, samples=True)
+        logits = engine.runner.forward(StepPlan(number, (item,)), slots).clone()
+    return logits
+
+
+SAMPLINGS: dict[str, Sampling] = {
+    "greedy": GREEDY,
+    "sampled": make_sampling(temperature=1.5, seed=3),
+    "narrow": make_sampling(temperature=2.0, top_k=5, top_p=0.7, min_p=0.05, seed=9),
+    "penalised": make_sampling(temperature=0.8, repetition_penalty=1.8, presence_penalty=1.0, seed=4),
+}
+
+
+def test_each_request_samples_as_on_the_host(tiny: Path) -> None:
+    """Those with penalties too, whose tokens the host chooses, in one batch with the others."""
+    tokens = {}
+    for backend in ("cpu", "triton"):
+        served = Served(load_triton(tiny, backend=backend))
+        for number, sampling in enumerate(SAMPLINGS.values()):
+            served.add(number, [7 + number, 8, 9], NEW_TOKENS, sampling=sampling)
+        served.run()
+        tokens[backend] = served.tokens
+    assert tokens["triton"] == tokens["cpu"]
+
+
+class AgainHere:
+    """In the place of a device's graphs: does again what was recorded."""
+
+    def __init__(self) -> None:
+        self.recorded = self.replayed = 0
+
+    def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], object], torch.Tensor]:
+        self.recorded += 1
+        out = run()
+
+        def replay() -> None:
+            self.replayed += 1
+            out.copy_(run())
+
+        return replay, out
+
+
+class Refusing:
+    def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], object], torch.Tensor]:
+        raise RuntimeError("not here")
+
+
+def with_graphs(engine: Loaded, recorder: AgainHere | Refusing) -> Loaded:
+    runner = engine.runner
+    assert isinstance(runner, DeviceRunner)
+    model, cache = runner._model, runner._cache  # the test reaches inside
+    graphs = DecodeGraphs(model, cache, recorder, longest=512)
+    return replace(engine, runner=DeviceRunner(model, cache, runner._progress, runner._place, graphs))
+
+
+def test_decode_steps_that_are_replayed_give_the_same_tokens(tiny: Path) -> None:
+    """Three rows in the bucket of four, then two, then one."""
+    counts = [2, 3, 4]
+    prompts = [prompt[:20] for prompt in PROMPTS]
+    expected = serve(load_engine(tiny, backend="reference"), prompts, counts)
+    recorder = AgainHere()
+    assert serve(with_graphs(load_triton(tiny), recorder), prompts, counts) == expected
+    assert (recorder.recorded, recorder.replayed) == (3, 3)
+
+
+def test_where_nothing_can_be_recorded_steps_are_launched(tiny: Path) -> None:
+    engine, prompts = load_triton(tiny), [[5, 6, 7, 8]]
+    refused = with_graphs(engine, Refusing())
+    assert generate_greedy(refused, prompts, 2).tokens == generate_greedy(engine, prompts, 2).tokens
+    assert "not here" in refused.runner._graphs.reason  # type: ignore[attr-defined]  # the test reaches inside
+
+
+def test_stale_blocks_are_never_read(tiny: Path) -> None:
+    """Whatever a block's last holder left, NaN included, changes nothing."""
+    engine, prompts = load_triton(tiny), [[5, 6, 7, 8], [*range(9, 30)]]
+    expected = generate_greedy(engine, prompts, 2).tokens
+    with torch.inference_mode():
+        for chunk in engine.runner._cache._chunks:  # type: ignore[attr-defined]  # the test reaches inside
+            if chunk is not None:
+                chunk.values.fill_(float("nan"))
+    assert generate_greedy(engine, prompts, 2).tokens == expected
+
+
+def test_a_pool_that_shrinks_keeps_what_moves(tiny: Path) -> None:
+    engine, slots = load_triton(tiny), torch.zeros(1, dtype=torch.int64)
+
+    def step(start: int, count: int, block: int) -> torch.Tensor:
+        tokens = tuple(range(5 + start, 5 + start + count))
+        item = StepItem(0, 0, start, tokens, from_slot=False, blocks=[[block]], samples=True)
+        return engine.runner.forward(StepPlan(start, (item,)), slots).clone()
+
+    step(0, 10, 2)
+    expected = step(10, 1, 2)
+    step(0, 10, 60)
+    step(0, 10, 61)
+    before = engine.runner.touched_bytes
+    engine.runner.resize_pool(20, {60: 7})
+    assert engine.runner.touched_bytes < before
+    assert torch.equal(step(10, 1, 7), expected)
+
+
+def test_what_runs_is_told(tiny: Path) -> None:
+    kernels = load_triton(tiny).kernels
+    assert kernels["attention_decode"] == "triton.paged_decode"
+    assert kernels["decode_steps"] == "launched: kernels are interpreted"
