@@ -114,7 +114,7 @@ def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tup
     geometry, compute = checkpoint.geometry, ways.compute
     kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     kv = _kv(geometry, kv_dtype, model)
-    work = Work(kv_dtype, kv.step_tokens, with_template, ways.precision in VALUE_BYTES)
+    work = Work(kv_dtype, kv.step_tokens, with_template, compute if ways.precision in VALUE_BYTES else None)
     working = working_bytes(geometry, model, work)
     facts = ModelFacts(
         format=checkpoint.format,

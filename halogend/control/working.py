@@ -15,6 +15,7 @@ models without weights to speak of; the rest is what the largest steps compute.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.sizes import VALUE_BYTES
@@ -24,23 +25,25 @@ ENGINE_BYTES = 172 << 20
 TEXT_BYTES = 25 << 20
 TEXT_TOKEN_BYTES = 480  # a token of the vocabulary, with its merges
 RENDERER_BYTES = 16 << 20
-PRODUCTS_BYTES = 56 << 20  # measured with SmolLM2 at Ready: five products, each with 32 numbers of rows
+# By what products are in: measured at Ready, five products, each with 32 numbers of rows.
+PRODUCTS_BYTES = MappingProxyType({"bf16": 56 << 20, "fp32": 32 << 20})
 _GROUP_VALUES = 8 << 20  # gathered at once of several sequences; one alone may need more
 _WIDE_BYTES = 4  # soft-capped scores and their context are float32
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`kv_dtype` is that of the pool, `step_tokens` the most positions of one request that a step computes."""
+    """`kv_dtype` is that of the pool, `step_tokens` the most positions of one request that a step computes.
+    `products` is what packed products are in: bf16 or fp32; None where weights are quantised and nothing is packed."""
 
     kv_dtype: str
     step_tokens: int
     has_template: bool
-    keeps_products: bool  # weights are float32 or bfloat16, not quantised
+    products: str | None
 
 
 def working_bytes(geometry: Geometry, model: ModelConfig, work: Work) -> int:
-    products = PRODUCTS_BYTES if work.keeps_products else 0
+    products = 0 if work.products is None else PRODUCTS_BYTES[work.products]
     return _processes(geometry.vocab, work) + products + _steps(geometry, model, work)
 
 

@@ -32,11 +32,11 @@ from halogend.control import mend, recover, replica, replica_changes, shrink
 from halogend.control.answer import Answer
 from halogend.control.receipts import Milestone
 
-ROOM = 656 << 20  # two generations, and less beside them than the pool of `TIGHT`
+ROOM = 608 << 20  # two generations, and less beside them than the pool of `TIGHT`
 TIGHT = {"kv_cache_bytes": "90MiB", "max_batch": 4096}
 PARTS = [{"id": "cpu:0", "cores": "0"}, {"id": "cpu:1", "cores": "1"}]
-SPARE = [{"id": "cpu:0", "cores": "0", "memory": "544MiB"}, {"id": "cpu:1", "cores": "1", "spare": True}]
-IDLE = [{"id": "cpu:0", "cores": "0", "memory": "544MiB"}, {"id": "cpu:1", "cores": "1"}]
+SPARE = [{"id": "cpu:0", "cores": "0", "memory": "520MiB"}, {"id": "cpu:1", "cores": "1", "spare": True}]
+IDLE = [{"id": "cpu:0", "cores": "0", "memory": "520MiB"}, {"id": "cpu:1", "cores": "1"}]
 ATOMIC = {"reload": {"atomic": True, "max_parallel_loads": 4}}
 ROLLING = {"reload": {"strategy": "rolling"}}
 BOTH = {"exec_mode": "data_parallel", "device": ["cpu:0", "cpu:1"]}

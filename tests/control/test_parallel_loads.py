@@ -6,7 +6,7 @@ from support.played.world import document, failure_of, reached, until
 
 from halogend.control.receipts import Milestone
 
-ROOM = 652 << 20  # two generations of the played models, not three
+ROOM = 604 << 20  # two generations of the played models, not three
 
 
 async def test_loads_go_one_after_the_other_unless_more_are_allowed(serving):

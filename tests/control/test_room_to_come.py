@@ -11,9 +11,9 @@ from halogend.control.ledger import Holding
 from halogend.control.planning import Given
 from halogend.control.receipts import Milestone
 
-ROOM = 652 << 20  # two generations of the played models, not three
+ROOM = 604 << 20  # two generations of the played models, not three
 POOL = {"kv_cache_bytes": "90MiB", "max_batch": 4096}
-TIGHT = 656 << 20  # two generations, and less beside them than this pool
+TIGHT = 608 << 20  # two generations, and less beside them than this pool
 PARTS = [{"id": f"cpu:{number}", "cores": str(number)} for number in (0, 1)]
 BOTH = {"exec_mode": "data_parallel", "device": ["cpu:0", "cpu:1"]}
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
@@ -152,7 +152,7 @@ async def test_a_replica_that_comes_back_keeps_no_place_while_an_atomic_change_w
 @needs_cores
 async def test_one_of_several_replicas_shrinks_for_nobody(world):
     there = await world()
-    parts = _divided("544MiB")
+    parts = _divided("520MiB")
     receipt = await there.apply(there.model("a", **BOTH, **POOL), devices=parts)
     assert receipt.outcome == "applied"
     text = document(there.model("a", "b", device="cpu:0", **POOL), devices=parts)
@@ -216,7 +216,7 @@ async def test_with_replace_what_still_drains_is_taken_back_when_another_model_f
 
 
 async def test_two_whose_old_pools_cannot_shrink_do_not_wait_for_each_other(world, hasty, monkeypatch):
-    there = await world(1048 << 20)
+    there = await world(988 << 20)
     how = {**POOL, "reload": {"strategy": "shrink"}}
     await there.apply(there.model("a", **how), there.model("c", **how))
     text = document(there.model("a", "x", **how), there.model("c", "y", **how))

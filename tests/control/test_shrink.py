@@ -11,10 +11,10 @@ from halogend.control import shrink
 from halogend.control.planning import Given
 from halogend.control.receipts import Milestone
 
-ROOM = 656 << 20  # two generations, and less beside them than the pool below
+ROOM = 608 << 20  # two generations, and less beside them than the pool below
 POOL = {"kv_cache_bytes": "90MiB", "max_batch": 4096}
 REFUSED = {"code": "HRT-1015", "message": "no memory"}
-SPARE = [{"id": "cpu:0", "cores": "0", "memory": "544MiB"}, {"id": "cpu:1", "cores": "1", "spare": True}]
+SPARE = [{"id": "cpu:0", "cores": "0", "memory": "520MiB"}, {"id": "cpu:1", "cores": "1", "spare": True}]
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_an_edit_that_wants_something_else_gives_the_pool_back(tight):
 
 async def test_a_new_model_does_not_take_what_is_shrunk_for(serving):
     """`c` would fit at once, and then nothing that `a` can give would do."""
-    there = await serving(676 << 20, **POOL)
+    there = await serving(628 << 20, **POOL)
     small = {"kv_cache_bytes": "80KiB", "max_batch": 8}
     text = document(there.model("c", **small), there.model("a", "b", **POOL))
     plan = await there.reconciler.plan(Given(content(text), ""))

@@ -18,6 +18,7 @@ from halogend.control.held import held_bytes
 MIB = 1 << 20
 POOLS = {
     "tiny": {"kv_cache_bytes": "4MiB"},
+    "tiny in float32": {"kv_cache_bytes": "2MiB", "precision": "fp32", "max_model_len": 256, "max_batch": 24},
     "real": {"kv_cache_bytes": "52MiB", "max_model_len": 2048, "max_batch": 16},
 }
 
@@ -92,12 +93,12 @@ def real(smollm2: Path, gemma: Path) -> list[Path]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("models", ["tiny", pytest.param("real", marks=pytest.mark.models)])
+@pytest.mark.parametrize("models", ["tiny", "tiny in float32", pytest.param("real", marks=pytest.mark.models)])
 def test_l8_a_swap_takes_what_was_planned_and_gives_back_what_was_held(
     models: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """Of each reclaim within 2 per cent or 16 MiB, of each plan's peak within 5 per cent."""
-    first, second = request.getfixturevalue(models)
+    first, second = request.getfixturevalue(models.partition(" ")[0])
     port = free_port()
 
     def text(path: Path) -> str:
