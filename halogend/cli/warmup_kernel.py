@@ -37,6 +37,7 @@ def add(subparsers: Any) -> None:
     text = "a product (ai_max_395) or an architecture (sm_90); several stand one by one"
     parser.add_argument("--target", action="append", default=[], metavar="NAME", help=text)
     parser.add_argument("--cache-dir", type=arguments.path, metavar="DIR", help=f"else {PLACES}")
+    parser.add_argument("--op", action="append", default=[], metavar="NAME", help="this operator alone (rms_norm, ...)")
     parser.add_argument("--jobs", type=arguments.count, help="that compile at once (default: the cores)")
     parser.add_argument("--json", action="store_true", help="print what came of it as JSON")
     parser.set_defaults(run=run)
@@ -47,19 +48,20 @@ def run(args: argparse.Namespace) -> int:
     if directory is None:
         print("halogend warmup-kernel: there is no HOME: name a folder with --cache-dir", file=sys.stderr)
         return USAGE
-    status = warm_up(directory, args.target, jobs=args.jobs, as_json=args.json)
+    words = [word for name in args.target for word in ("--target", name)]
+    words += [word for name in args.op for word in ("--op", name)]
+    words += [] if args.jobs is None else ["--jobs", str(args.jobs)]
+    status = warm_up(directory, words, as_json=args.json)
     return USAGE if status == NO_DEVICE else status
 
 
-def warm_up(directory: Path, targets: Sequence[str], *, jobs: int | None = None, as_json: bool = False) -> int:
-    """The exit status, NO_DEVICE without targets on a machine without one. Without targets: this machine's device."""
+def warm_up(directory: Path, words: Sequence[str] = (), *, as_json: bool = False) -> int:
+    """The exit status, NO_DEVICE without targets on a machine without one. `words` are the compiling process's; without
+    them: all kernels for this machine's device."""
     if (why := _why_not()) is not None:
         print(f"halogend warmup-kernel: {why}", file=sys.stderr)
         return FAILED
-    words = ["--cache-dir", str(directory)]
-    words += [word for name in targets for word in ("--target", name)]
-    words += [] if jobs is None else ["--jobs", str(jobs)]
-    with TemporaryFile("w+") as said, KernelProgress() as progress, _compiler(words, said) as child:
+    with TemporaryFile("w+") as said, KernelProgress() as progress, _compiler(directory, words, said) as child:
         events = list(progress.follow(_events(child.stdout or ())))
         child.wait()
         said.seek(0)
@@ -71,9 +73,10 @@ def warm_up(directory: Path, targets: Sequence[str], *, jobs: int | None = None,
     return child.returncode
 
 
-def _compiler(words: Sequence[str], said: IO[str]) -> subprocess.Popen[str]:
+def _compiler(directory: Path, words: Sequence[str], said: IO[str]) -> subprocess.Popen[str]:
     environ = {name: value for name, value in os.environ.items() if name != _NOT_FOR_COMPILERS}
-    command = [sys.executable, "-P", "-m", "halogen_kernels.triton.ahead", *words]
+    command = [sys.executable, "-P", "-m", "halogen_kernels.triton.ahead"]
+    command += ["--cache-dir", str(directory), *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environ)
 
 
@@ -122,5 +125,5 @@ def warm_up_here(environ: Mapping[str, str]) -> int:
     if directory is None:
         print("--warmup-kernel: there is no HOME: set CACHE_DIRECTORY", file=sys.stderr)
         return USAGE
-    status = warm_up(directory, ())
+    status = warm_up(directory)
     return 0 if status == NO_DEVICE else status

@@ -20,7 +20,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -57,17 +57,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"no operator {', '.join(unknown)}; there are {', '.join(operators())}", file=sys.stderr)
         return USAGE
-    failed = fill(arguments.cache_dir, wanted, arguments.shapes, arguments.op, arguments.jobs)
-    return 1 if failed else 0
+    asked = {target: launches(target, arguments.shapes, arguments.op) for target in wanted}
+    if arguments.each is not None:
+        asked = {target: some(own, arguments.each) for target, own in asked.items()}
+    return 1 if fill(arguments.cache_dir, asked, arguments.jobs) else 0
 
 
-def fill(directory: Path, wanted: Iterable[Target], which: Shapes, only: Sequence[str], jobs: int) -> int:
-    """Compiles what `directory` lacks, tells on stdout, and says how many could not be compiled."""
+def some(wanted: Sequence[Launch], each: int) -> list[Launch]:
+    """At most so many of each kernel's variants, from the first to the last."""
+    by_kernel: dict[tuple[str, str], list[Launch]] = {}
+    for launch in wanted:
+        by_kernel.setdefault((launch.variant.op, launch.variant.kernel), []).append(launch)
+    return [launch for own in by_kernel.values() for launch in _spread(own, each)]
+
+
+def _spread(own: Sequence[Launch], count: int) -> list[Launch]:
+    last = len(own) - 1
+    return [own[number] for number in sorted({round(last * step / max(count - 1, 1)) for step in range(count)})]
+
+
+def fill(directory: Path, asked: Mapping[Target, Sequence[Launch]], jobs: int) -> int:
+    """Compiles what `directory` lacks of what is asked for, tells on stdout, and says how many could not be."""
     missing: list[tuple[Target, Launch]] = []
     have: dict[Target, list[Entry]] = {}
     tally: dict[Target, dict[str, int]] = {}
-    for target in wanted:
-        there, lacking = look(directory, target, launches(target, which, only))
+    for target, own in asked.items():
+        there, lacking = look(directory, target, own)
         have[target] = there
         missing += [(target, launch) for launch in lacking]
         tally[target] = {"wanted": len(there) + len(lacking), "compiled": 0, "failed": 0}
@@ -138,6 +153,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--target", action="append", default=[], metavar="NAME", help="an architecture or a product")
     parser.add_argument("--shapes", type=_shapes, default=shapes.ALL, help="all, few, or a list of shapes as JSON")
     parser.add_argument("--op", action="append", default=[], metavar="NAME", help="this operator alone")
+    parser.add_argument("--each", type=int, metavar="N", help="at most so many variants of each kernel")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     return parser.parse_args(argv)
 

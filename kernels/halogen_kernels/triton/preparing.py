@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from halogen_kernels.triton import cache, targets
@@ -21,20 +21,27 @@ _NOT_FOR_CHILDREN = ("TRITON_INTERPRET",)
 _TAIL_CHARS = 2000
 
 
-def prepare(shapes: Shapes, directory: Path, *, may_compile: bool, moved: Callable[[], None] = lambda: None) -> int:
+def prepare(
+    shapes: Shapes,
+    directory: Path,
+    *,
+    may_compile: bool,
+    moved: Callable[[], None] = lambda: None,
+    only: Collection[str] = (),
+) -> int:
     """How many variants there are; all are in `directory`, which this process uses from now on. `moved` is called
-    for each that was compiled or found. Raises KernelNotFoundError where one is missing and may not be compiled, and
-    RuntimeError where one could not be compiled."""
+    for each that was compiled or found; `only` are operators' names, none means all. Raises KernelNotFoundError where
+    one is missing and may not be compiled, and RuntimeError where one could not be compiled."""
     target = targets.current()
     if target.backend == "interpreter":
         return 0
-    wanted = launches(target, shapes)
+    wanted = launches(target, shapes, only)
     cache.use(directory, may_compile=False)
     missing = [launch for launch in wanted if not _is_there(launch, moved)]
     if missing and not may_compile:
         raise cache.KernelNotFoundError(missing[0].variant, target, directory)
     if missing:
-        _compile(target, shapes, directory, moved)
+        _compile(target, directory, ["--shapes", to_text(shapes), *_words("--op", only)], moved)
     cache.use(directory, may_compile=may_compile)
     return len(wanted)
 
@@ -48,10 +55,14 @@ def _is_there(launch: Launch, moved: Callable[[], None]) -> bool:
     return True
 
 
-def _compile(target: Target, shapes: Shapes, directory: Path, moved: Callable[[], None]) -> None:
+def _words(flag: str, values: Collection[str]) -> list[str]:
+    return [word for value in values for word in (flag, value)]
+
+
+def _compile(target: Target, directory: Path, words: Sequence[str], moved: Callable[[], None]) -> None:
     """By a process of its own: this one has a device open, and compilers may die."""
     command = [sys.executable, "-P", "-m", "halogen_kernels.triton.ahead", "--cache-dir", str(directory)]
-    command += ["--target", target.name, "--shapes", to_text(shapes)]
+    command += ["--target", target.name, *words]
     environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_CHILDREN}
     told: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environ) as child:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from halogen_kernels.triton import ahead, index, shapes
 from halogen_kernels.triton.index import Entry
+from halogen_kernels.triton.rehearsal import launches
 from halogen_kernels.triton.resources import Resources
 from halogen_kernels.triton.targets import TARGETS, Target
 
@@ -32,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         directory = arguments.cache_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         with contextlib.redirect_stdout(sys.stderr):
-            failed = ahead.fill(directory, TARGETS, shapes.FEW, (), len(os.sched_getaffinity(0)))
+            asked = {target: launches(target, shapes.FEW) for target in TARGETS}
+            failed = ahead.fill(directory, asked, len(os.sched_getaffinity(0)))
         table = markdown({target: index.read(directory, target).values() for target in TARGETS})
     if arguments.readme is None:
         print(table)
