@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,6 +13,7 @@ from halogend.checkpoint.errors import FILE_UNREADABLE, FORMAT_UNKNOWN, KEY_INVA
 _LFS_POINTER = b"version https://git-lfs"  # how the text file begins that Git keeps in place of a large one
 _PIECE_BYTES = 1 << 20
 _HEAD_BYTES = 32  # enough to know such a file by
+_MOST_LINKS = 40  # as Linux has it
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> CheckpointError:
@@ -70,6 +72,16 @@ def stat_of(path: Path) -> os.stat_result:
             what = f"is a dangling symlink to {target}: the download is incomplete"
             raise CheckpointError(FILE_UNREADABLE, f"{path}: {what}") from error
         raise unreadable(path, error) from error
+
+
+def links_from(path: Path) -> Iterator[Path]:
+    """The path itself, and what each symlink on the way from it names."""
+    for _ in range(_MOST_LINKS):
+        yield path
+        target = _target(path)
+        if target is None:
+            return
+        path = path.parent / target
 
 
 def _target(path: Path) -> Path | None:

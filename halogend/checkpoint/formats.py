@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from pathlib import Path
 
 from halogend.checkpoint.errors import FORMAT_CONTRADICTION, FORMAT_UNKNOWN, CheckpointError
@@ -20,8 +21,10 @@ from halogend.checkpoint.files import (
 _V2_MAGIC = b"HALOGEN2"
 _CONFIG = "config.json"
 _HEAD_BYTES = 32
+_V2_PART = re.compile(r".+-\d{5}-of-\d{5}\.hgn2", re.DOTALL)  # not to be named, its manifest is
 # What a directory holds that is no checkpoint itself, and what to name instead.
 _NOT_A_MODEL = (
+    ("*.hgn2", "name the .hgn2 file itself"),
     ("*.gguf", "name the .gguf file itself"),
     ("snapshots", "it is the cache of a hub; name one of the directories under snapshots"),
     ("adapter_config.json", "it is an adapter, and adapters are not supported"),
@@ -58,7 +61,7 @@ def _directory_format(path: Path) -> str:
     if is_there(config):
         with open_regular(config):  # which says why it cannot be read
             return "safetensors"
-    names = names_in(path)
+    names = [name for name in names_in(path) if not _V2_PART.fullmatch(name)]
     for pattern, remedy in _NOT_A_MODEL:
         if found := fnmatch.filter(names, pattern):
             what = f"a directory with {found[0]} and without {_CONFIG} is no checkpoint: {remedy}"

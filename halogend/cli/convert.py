@@ -67,18 +67,31 @@ def run(args: argparse.Namespace) -> int:
         chosen["quant_policy"] = args.quant_policy
     command = [sys.executable, "-m", "halogend.engine.convert", "--arguments", json.dumps(chosen)]
     command += ["--parent-pid", str(os.getpid()), "--", str(args.source), str(args.destination)]
-    with (
-        _ended_orderly(),
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL) as child,
-    ):
+    with _ended_orderly(), _started(command) as child:
         try:
             last = {} if child.stdout is None else _follow(child.stdout)
             status = child.wait()
         except BaseException:
-            child.terminate()  # SIGINT is ignored in what a shell runs in the background
-            child.wait(_PATIENCE_S)
+            _end(child)
             raise
     return _tell(args, last, status)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.terminate()
+    try:
+        child.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:  # it waits for a disk; the next conversion to that name takes away what it leaves
+        child.kill()
+
+
+def _started(command: list[str]) -> subprocess.Popen[str]:
+    """It hears nothing of Ctrl-C, which a terminal tells to all who run there: it is told to end by us, once."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @contextlib.contextmanager

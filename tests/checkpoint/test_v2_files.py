@@ -16,6 +16,7 @@ from halogend.checkpoint.inventory import wanted_weights
 from halogend.checkpoint.stored import Plain, RowFp8, RowInt8, TiledInt4
 from halogend.checkpoint.v2.index import Quantisation
 from halogend.checkpoint.v2.reader import open_v2, part_names
+from halogend.checkpoint.v2.verify import verify
 
 STORED = {"fp32": Plain, "fp16": Plain, "bf16": Plain, "fp8": RowFp8, "int8": RowInt8, "int4": TiledInt4}
 
@@ -92,6 +93,41 @@ def test_a_part_names_its_manifest(tmp_path: Path):
     part = min(tmp_path.glob("m-*"))
     with pytest.raises(CheckpointError, match=r"is part 1 of \d+ of a checkpoint; name m\.hgn2"):
         open_v2(part)
+
+
+@pytest.mark.parametrize("files", ["its manifest", "all"])
+def test_a_symlink_to_a_manifest_is_that_checkpoint(tmp_path: Path, files: str):
+    """The parts lie beside what the link names, or, where all are links as in a hub's cache, beside the link."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    there = open_v2(write_v2(tmp_path / "there/m.hgn2", part_bytes=100_000))
+    link = tmp_path / "here/current.hgn2"
+    if files == "all":
+        names = part_names(link, len(there.files))
+        for name, part in zip(names, there.files, strict=True):
+            part.rename(tmp_path / "there" / part.name.replace("-", ""))
+            name.symlink_to(tmp_path / "there" / part.name.replace("-", ""))
+    (tmp_path / "newest.hgn2").symlink_to("there/m.hgn2")
+    link.symlink_to("../newest.hgn2")
+    found = open_v2(link)
+    assert (found.path, found.digest) == (link, there.digest)
+    assert found.files == (names if files == "all" else part_names(link.parent / "../there/m.hgn2", len(there.files)))
+    assert verify(found) == ()
+
+
+def test_a_link_to_a_manifest_without_parts_says_which_is_missing(tmp_path: Path):
+    (tmp_path / "there").mkdir()
+    for part in open_v2(write_v2(tmp_path / "there/m.hgn2", part_bytes=100_000)).files:
+        part.unlink()
+    (tmp_path / "l.hgn2").symlink_to("there/m.hgn2")
+    with pytest.raises(CheckpointError, match=r"part 1 of \d+ is missing: l-00001-of-\d+\.hgn2"):
+        open_v2(tmp_path / "l.hgn2")
+
+
+def test_a_folder_that_holds_one_says_what_to_name(tmp_path: Path):
+    write_v2(tmp_path / "m.hgn2", part_bytes=100_000)
+    with pytest.raises(CheckpointError, match=r"a directory with m\.hgn2 and without .*: name the \.hgn2 file itself"):
+        open_checkpoint(tmp_path)
 
 
 def test_the_digest_is_of_headers_and_so_of_everything(tmp_path: Path):

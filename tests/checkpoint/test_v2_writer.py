@@ -92,6 +92,34 @@ def test_an_older_file_stays_until_the_new_one_is_whole(tmp_path: Path):
     assert open_v2(path).digest != before
 
 
+@pytest.mark.parametrize("part_bytes", [150_000, None])
+def test_a_set_of_another_size_leaves_none_of_its_parts(tmp_path: Path, part_bytes: int | None):
+    path = write_v2(tmp_path / "m.hgn2", part_bytes=50_000)
+    other, strange = write_v2(tmp_path / "m-2.hgn2", part_bytes=100_000), tmp_path / "m-00001-of-00099.hgn2"
+    strange.write_bytes(b"what is no part stays")
+    before = open_v2(path).files
+    write_v2(path, part_bytes=part_bytes, seed=1)
+    file = open_v2(path)
+    assert len(file.files) < len(before)
+    assert verify(file) == verify(open_v2(other)) == ()
+    assert set(tmp_path.iterdir()) == {*file.all_files, *open_v2(other).all_files, strange}
+
+
+def test_what_is_sealed_can_be_looked_at_before_it_takes_its_place(tmp_path: Path):
+    path = write_v2(tmp_path / "m.hgn2", part_bytes=100_000, seed=1)
+    before = open_v2(path).digest
+    for part_bytes in (None, 100_000):
+        with writer(path, part_bytes=part_bytes) as one:
+            one.plan(wanted())
+            fill(one)
+            metadata = one.seal("files", SOURCE)
+            sealed = one.sealed()
+            assert (sealed.metadata, verify(sealed)) == (metadata, ())
+            assert len(sealed.files) == len(metadata.chunks)
+        assert open_v2(path).digest == before
+        assert not list(tmp_path.glob(".*"))
+
+
 def test_room_is_looked_for_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """C7."""
     there = os.statvfs(tmp_path)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +17,12 @@ import torch
 from safetensors.torch import save_file
 from support import tiny_hf
 from support.conversions import decoded
+from support.live import until
+from support.safetensors_files import entry, file_bytes
 from support.tiny_hf import TinyDir
 from support.tiny_layouts import read_state, write_dir
 from support.tiny_models import tiny_llama
+from support.v2_files import flipped
 
 from halogend.checkpoint import errors
 from halogend.checkpoint.checkpoint import open_checkpoint
@@ -129,6 +134,79 @@ def test_a_source_that_changes_meanwhile_gives_nothing(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="changed while it was loaded"):
         convert(source, tmp_path / "m.hgn2", report=change)
     assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_what_is_damaged_never_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+    source, path = tiny_llama(tmp_path / "m.gguf").path, tmp_path / "m.hgn2"
+    convert(source, path, quant_policy="int8")
+    before = path.read_bytes()
+
+    def damage(what: str, done: int, total: int) -> None:
+        if (what, done) == ("verifying", 0):
+            (written,) = tmp_path.glob(".m.hgn2.tmp-*")
+            flipped(written, written.stat().st_size - 1)
+
+    with pytest.raises(CheckpointError, match=r"m\.hgn2: was not written: .* are damaged: ") as caught:
+        convert(source, path, quant_policy="bf16", report=damage)
+    assert caught.value.code == errors.DIGEST_MISMATCH
+    assert path.read_bytes() == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["m.gguf", "m.hgn2"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_however_much_of_the_source_is_left(tmp_path: Path, number: signal.Signals) -> None:
+    source = _with_a_hole(tmp_path, 16 << 30)
+    told: list[int] = []
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def interrupt(what: str, done: int, _: int) -> None:
+        told.append(done)
+        if done > 0 and len(told) == 2:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+    before = signal.signal(number, end)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            convert(source, tmp_path / "m.hgn2", threads=2, report=interrupt)
+    finally:
+        signal.signal(number, before)
+    assert told[-1] < 8 << 30, "the rest was not read"
+    assert {path.name for path in tmp_path.iterdir()} == {"tiny", "model"}
+
+
+def _with_a_hole(tmp_path: Path, nbytes: int) -> Path:
+    """A model whose one file ends with a tensor of an optimizer, of so many bytes that take no room."""
+    tiny, path = tiny_hf.make("llama", tmp_path / "tiny", seed=4), tmp_path / "model"
+    write_dir(path, read_state(tiny.path), tiny.config, tiny.path, shards=1)
+    file = path / "model.safetensors"
+    raw = file.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header, data = json.loads(raw[8 : 8 + length]), raw[8 + length :]
+    header[TRAINING[0]] = entry("F32", [nbytes // 4], len(data), len(data) + nbytes)
+    file.write_bytes(file_bytes(header, data))
+    os.truncate(file, file.stat().st_size + nbytes)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_end_the_command_and_leave_nothing(tmp_path: Path, number: int, status: int) -> None:
+    """Ctrl-C is told to all processes of a terminal."""
+    source = _with_a_hole(tmp_path, 64 << 30)
+    (tmp_path / "out").mkdir()
+    command = [sys.executable, "-c", "from halogend.cli.main import main; raise SystemExit(main())"]
+    command += ["convert", str(source), str(tmp_path / "out/m.hgn2")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as run:
+        until(lambda: list((tmp_path / "out").iterdir()), "it writes")
+        (child,) = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+        (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == status
+    assert "Traceback" not in said
+    assert not list((tmp_path / "out").iterdir())
+    assert not Path(f"/proc/{child}").exists()
 
 
 @pytest.mark.parametrize("policy", ["bf16", "fp8", "int8", "int4"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from halogend.checkpoint.errors import FORMAT_UNKNOWN, CheckpointError
-from halogend.checkpoint.files import is_there, open_regular
+from halogend.checkpoint.files import is_there, links_from, open_regular
 from halogend.checkpoint.stored import Weight
 from halogend.checkpoint.v2.entries import TEXT_PREFIX, Entry
 from halogend.checkpoint.v2.geometry_rules import check_geometry
@@ -71,6 +71,16 @@ def open_v2(path: str | Path) -> V2File:
     path = Path(path)
     if is_temporary(path):
         raise CheckpointError(FORMAT_UNKNOWN, f"{path}: is what a conversion writes, or was left by one that was ended")
+    return _opened(path, lambda count: _parts_of(path, count))
+
+
+def open_unmoved(path: Path, parts: tuple[Path, ...] = ()) -> V2File:
+    """As `open_v2`, of what a writer has sealed and not moved to its place: `parts` are those of a manifest, whatever
+    they are called."""
+    return _opened(path, lambda _: parts)
+
+
+def _opened(path: Path, parts_of: Callable[[int], tuple[Path, ...]]) -> V2File:
     header, raw = _read_front(path)
     if header.is_part:
         _refuse_part(path, raw)
@@ -81,7 +91,8 @@ def open_v2(path: str | Path) -> V2File:
     files: tuple[Path, ...] = (path,)
     headers: tuple[Header, ...] = (header,)
     if header.is_manifest:
-        files, headers = _open_parts(path, header, metadata)
+        files = parts_of(len(metadata.chunks))
+        headers = _open_parts(path, header, metadata, files)
     extents = [(each.data_start, each.file_bytes) for each in headers]
     check_places(metadata.entries, extents, files)
     check_chunks(metadata.chunks, extents, path)
@@ -100,8 +111,15 @@ def open_v2(path: str | Path) -> V2File:
 
 
 def part_names(path: Path, count: int) -> tuple[Path, ...]:
-    """Where the parts of the manifest at `path` lie."""
+    """Where the parts of the manifest at `path` lie, which is no symlink."""
     return tuple(path.with_name(f"{path.stem}-{i:05}-of-{count:05}{path.suffix}") for i in range(1, count + 1))
+
+
+def _parts_of(path: Path, count: int) -> tuple[Path, ...]:
+    """Beside the name that was given; where that is a symlink and no part is there, beside what it names: the manifest
+    alone may be linked to, or each file, as in a hub's cache."""
+    named = (part_names(each, count) for each in links_from(path))
+    return next((names for names in named if any(map(is_there, names))), part_names(path, count))
 
 
 def _read_front(path: Path) -> tuple[Header, bytes]:
@@ -127,12 +145,11 @@ def _refuse_part(path: Path, raw: bytes) -> None:
     raise broken("V2-34", path, f"is part {part.part + 1} of {part.of} of a checkpoint; name {manifest}")
 
 
-def _open_parts(path: Path, header: Header, metadata: Metadata) -> tuple[tuple[Path, ...], tuple[Header, ...]]:
+def _open_parts(path: Path, header: Header, metadata: Metadata, files: Sequence[Path]) -> tuple[Header, ...]:
     """Raises CheckpointError: rules V2-35 to V2-38."""
     if header.data_start != header.file_bytes:
         raise broken("V2-35", path, "is a manifest with data of its own")
-    count = len(metadata.chunks)
-    files, headers = part_names(path, count), []
+    count, headers = len(metadata.chunks), []
     wanted = set_digest(metadata.entries)
     for index, file in enumerate(files):
         if not is_there(file):
@@ -147,7 +164,7 @@ def _open_parts(path: Path, header: Header, metadata: Metadata) -> tuple[tuple[P
         if part.set != wanted:
             raise broken("V2-38", file, f"belongs to another manifest than {path.name}")
         headers.append(front)
-    return files, tuple(headers)
+    return tuple(headers)
 
 
 def _digest(headers: Sequence[Header]) -> str:

@@ -16,6 +16,7 @@ from halogend.checkpoint.v2.layout import aligned
 from halogend.checkpoint.v2.reader import V2File
 from halogend.checkpoint.v2.reading import read_at
 from halogend.checkpoint.v2.rules import broken
+from halogend.checkpoint.v2.threads import ending_together
 
 
 def verify_bytes(file: V2File) -> int:
@@ -29,16 +30,17 @@ def verify(file: V2File, threads: int | None = None, advance: Advance | None = N
     cannot be read, or is not as long as it was when it was opened."""
     with ExitStack() as stack:
         descriptors = [stack.enter_context(open_regular(path)).fileno() for path in file.files]
-        pool = stack.enter_context(ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))))
+        pool = ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)))
+        told = stack.enter_context(ending_together(pool, advance))
         found = [
-            *pool.map(partial(_chunk_fault, file, descriptors, advance), chunks_of(file)),
-            *pool.map(partial(_entry_fault, file, descriptors, advance), file.metadata.entries),
+            *pool.map(partial(_chunk_fault, file, descriptors, told), chunks_of(file)),
+            *pool.map(partial(_entry_fault, file, descriptors, told), file.metadata.entries),
             *_gap_faults(file, descriptors),
         ]
     return tuple(fault for fault in found if fault is not None)
 
 
-def _chunk_fault(file: V2File, descriptors: list[int], advance: Advance | None, chunk: Chunk) -> CheckpointError | None:
+def _chunk_fault(file: V2File, descriptors: list[int], advance: Advance, chunk: Chunk) -> CheckpointError | None:
     try:
         check_chunk(file, chunk, descriptors[chunk.part], advance)
     except CheckpointError as error:
@@ -48,7 +50,7 @@ def _chunk_fault(file: V2File, descriptors: list[int], advance: Advance | None, 
     return None
 
 
-def _entry_fault(file: V2File, descriptors: list[int], advance: Advance | None, entry: Entry) -> CheckpointError | None:
+def _entry_fault(file: V2File, descriptors: list[int], advance: Advance, entry: Entry) -> CheckpointError | None:
     path = file.files[entry.part]
     if digest_at(descriptors[entry.part], path, entry.offset, entry.nbytes, advance) == entry.sha256:
         return None

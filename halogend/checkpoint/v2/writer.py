@@ -3,7 +3,8 @@
 with Writer(path, model=geometry, quantisation="int4") as writer:
     for entry in writer.plan(wanted):          nothing is written yet, and there is room for all
         writer.write(entry.name, 0, data)      from several threads
-    writer.finish("files", source, dropped)    digests, header, and only now the file has its name
+    writer.seal("files", source, dropped)      digests and headers; writer.sealed() opens it for a last look
+    writer.publish()                           only now the file has its name
 """
 
 from __future__ import annotations
@@ -36,17 +37,19 @@ from halogend.checkpoint.v2.index import (
     set_digest,
 )
 from halogend.checkpoint.v2.layout import DEFAULT_BLOCK, aligned
+from halogend.checkpoint.v2.older import remove_older_parts
 from halogend.checkpoint.v2.planned import NOTES_BYTES, Traits, Wanted, file_lengths, place_all
-from halogend.checkpoint.v2.reader import part_names
+from halogend.checkpoint.v2.reader import V2File, open_unmoved, part_names
 from halogend.checkpoint.v2.reading import read_at
 from halogend.checkpoint.v2.temporary import TemporaryFile, remove_stale, sync_directory, unwritable
+from halogend.checkpoint.v2.threads import ending_together
 from halogend.checkpoint.v2.weights import find
 
 __all__ = ["NOTES_BYTES", "Source", "Wanted", "Writer"]
 
 
 class Writer:
-    """One conversion's; a context that leaves nothing behind unless it was finished. `block` is the rows
+    """One conversion's; a context that leaves nothing behind unless it was published. `block` is the rows
     of a tile, `part_bytes` the most data in one file (None: all in one)."""
 
     def __init__(
@@ -116,11 +119,26 @@ class Writer:
         threads: int | None = None,
         advance: Advance | None = None,
     ) -> Metadata:
-        """Hashes everything twice, by tensors and by chunks (`advance` is told the bytes), writes the
-        headers and moves the files to their place, the manifest last. Raises CheckpointError; ValueError
-        where an entry was not written whole or the notes are longer than was put aside."""
+        """`seal` and `publish`, for whom what is written needs no further look. Raises as they do."""
+        metadata = self.seal(text, source, dropped, threads=threads, advance=advance)
+        self.publish()
+        return metadata
+
+    def seal(
+        self,
+        text: TextKind,
+        source: Source,
+        dropped: Sequence[str] = (),
+        *,
+        threads: int | None = None,
+        advance: Advance | None = None,
+    ) -> Metadata:
+        """Hashes everything twice, by tensors and by chunks (`advance` is told the bytes), and writes the
+        headers, under temporary names still. Raises CheckpointError; ValueError where an entry was not written
+        whole or the notes are longer than was put aside."""
         self._check_whole()
-        with ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool:
+        pool = ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)))
+        with ending_together(pool, advance) as told:
             metadata = Metadata(
                 model=self._traits.model,
                 text=text,
@@ -128,18 +146,32 @@ class Writer:
                 producer=f"halogend {version()}",
                 source=source,
                 dropped=tuple(dropped),
-                entries=tuple(pool.map(partial(self._hashed, advance), self.entries.values())),
+                entries=tuple(pool.map(partial(self._hashed, told), self.entries.values())),
                 chunks=tuple(
-                    tuple(pool.map(partial(self._hashed_chunk, advance, file), self._places(file)))
-                    for file in self._files
+                    tuple(pool.map(partial(self._hashed_chunk, told, file), self._places(file))) for file in self._files
                 ),
             )
         self._seal(metadata)
-        self._move()
         return metadata
 
+    def sealed(self) -> V2File:
+        """What `seal` has made, opened where it lies. Raises CheckpointError."""
+        *parts, last = (file.path for file in self._files)
+        return open_unmoved(last, tuple(parts))
+
+    def publish(self) -> None:
+        """Moves what is sealed to its place, the manifest last; then what was there has no parts any more. Raises
+        CheckpointError."""
+        for file in self._files:
+            file.move()
+        sync_directory(self.path.parent)
+        remove_older_parts(self.path, [file.final for file in self._files])
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
     def abandon(self) -> None:
-        """Removes what is under a temporary name. After `finish` that is nothing."""
+        """Removes what is under a temporary name. After `publish` that is nothing."""
         for file in self._files:
             file.remove()
         self._files.clear()
@@ -163,11 +195,11 @@ class Writer:
         """Of its chunks."""
         return chunk_places((self._data_start, file.file_bytes))
 
-    def _hashed(self, advance: Advance | None, entry: Entry) -> Entry:
+    def _hashed(self, advance: Advance, entry: Entry) -> Entry:
         file = self._files[entry.part]
         return replace(entry, sha256=digest_at(file.descriptor, file.path, entry.offset, entry.nbytes, advance))
 
-    def _hashed_chunk(self, advance: Advance | None, file: TemporaryFile, place: tuple[int, int]) -> str:
+    def _hashed_chunk(self, advance: Advance, file: TemporaryFile, place: tuple[int, int]) -> str:
         return digest_at(file.descriptor, file.path, *place, advance)
 
     def _seal(self, metadata: Metadata) -> None:
@@ -194,11 +226,3 @@ class Writer:
             data_start=data_start,
             metadata_sha256=hashlib.sha256(raw).digest(),
         )
-
-    def _move(self) -> None:
-        for file in self._files:
-            file.move()
-        sync_directory(self.path.parent)
-        for file in self._files:
-            file.close()
-        self._files.clear()

@@ -52,7 +52,8 @@ def main() -> int:
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    """What is half written goes on the way out."""
+    """What is half written goes on the way out, and a second signal does not turn it away from that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(_TERMINATED)
 
 

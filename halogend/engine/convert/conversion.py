@@ -25,7 +25,8 @@ from halogend.checkpoint.surplus import Surplus
 from halogend.checkpoint.v2.entries import TEXT_PREFIX, Entry
 from halogend.checkpoint.v2.index import Quantisation, Source
 from halogend.checkpoint.v2.layout import BYTES, MOST_BLOCK
-from halogend.checkpoint.v2.reader import open_v2
+from halogend.checkpoint.v2.reader import V2File, open_v2
+from halogend.checkpoint.v2.threads import ending_together
 from halogend.checkpoint.v2.verify import verify, verify_bytes
 from halogend.checkpoint.v2.writer import Wanted, Writer
 from halogend.engine.convert.comparing import compare
@@ -77,7 +78,8 @@ def convert(  # noqa: PLR0913, PLR0917 (what can be chosen is the contract of th
     the data is cut into files of so many, beside a manifest.
 
     Raises CheckpointError for a source that cannot be read or held so, a disk that has too little room, and a result
-    that is not what was to be written; ValueError for arguments that mean nothing. Nothing is left behind then.
+    that is not what was to be written; ValueError for arguments that mean nothing. Nothing is left behind then, nor
+    where a signal ends it, and what lay at `dst_path` lies there still.
     """
     _check_arguments(format, block_size)
     surplus = Surplus.TRAINING_DROPPED if drop_optimizer_state else Surplus.COPIES_DROPPED
@@ -100,9 +102,10 @@ def convert(  # noqa: PLR0913, PLR0917 (what can be chosen is the contract of th
             if validate:
                 compare(writer, weights, Restated(source, files), destination)
         meter.begin("hashing", _hashed_bytes(tuple(writer.entries.values())))
-        writer.finish(kind, origin, dropped, threads=cores, advance=meter.advance)
-    if validate:
-        _verify(destination, cores, meter)
+        writer.seal(kind, origin, dropped, threads=cores, advance=meter.advance)
+        if validate:
+            _verify(writer.sealed(), destination, cores, meter)
+        writer.publish()
     file_bytes = sum(path.stat().st_size for path in open_v2(destination).all_files)
     return Conversion(destination, policy, file_bytes, len(weights), kept, dropped)
 
@@ -138,14 +141,11 @@ def _hashed_bytes(entries: Sequence[Entry]) -> int:
     return sum(entry.nbytes for entry in entries) + sum(end - start for start, end in extents.values())
 
 
-def _verify(path: Path, threads: int, meter: Meter) -> None:
-    """What is damaged has to go: it would be taken for the model."""
-    file = open_v2(path)
-    meter.begin("verifying", verify_bytes(file))
-    for fault in verify(file, threads, meter.advance):
-        for each in file.all_files:
-            each.unlink(missing_ok=True)
-        raise fault
+def _verify(sealed: V2File, path: Path, threads: int, meter: Meter) -> None:
+    """Before what lies at `path` is written over."""
+    meter.begin("verifying", verify_bytes(sealed))
+    for fault in verify(sealed, threads, meter.advance):
+        raise CheckpointError(fault.code, f"{path}: was not written: {fault.message}")
 
 
 class _Slice(NamedTuple):
@@ -182,8 +182,9 @@ class _Job:
         entries = self._writer.entries
         written = sum(entries[target.wanted.name].nbytes for target in self._weights)
         self._meter.begin("converting", written + sum(path.stat().st_size for path in paths))
-        with ThreadPoolExecutor(self._threads, "convert", initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            hashed = pool.map(lambda path: fingerprint(path, self._meter.advance), paths)
+        pool = ThreadPoolExecutor(self._threads, "convert", initializer=torch.set_num_threads, initargs=(1,))
+        with ending_together(pool, self._meter.advance) as advance:
+            hashed = pool.map(lambda path: fingerprint(path, advance), paths)
             kept = {name for name, was_kept in pool.map(self._convert, self._slices()) if was_kept}
             files = tuple(hashed)
         return Source(format=self._source.format, quantisation=self._source.quantisation, files=files), len(kept)
