@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from halogend.checkpoint import gguf_keys
@@ -41,7 +42,7 @@ def load(spec: TextSpec, progress: Progress) -> Loaded:
     start = time.monotonic()
     gc.disable()  # a million objects are made here and none is garbage: a quarter of the time
     try:
-        tokenizer, own = _read(spec, progress)
+        tokenizer, own = read_text(spec.path, spec.load_format, progress.bump)
     finally:
         gc.enable()
         _give_back()
@@ -57,18 +58,18 @@ def _give_back() -> None:
         trim(0)
 
 
-def _read(spec: TextSpec, progress: Progress) -> tuple[Tokenizer, str | None]:
-    """The tokenizer, and the checkpoint's own template."""
-    text = open_text(spec.path, spec.load_format)
+def read_text(path: str, load_format: str, bump: Callable[[], None]) -> tuple[Tokenizer, str | None]:
+    """The tokenizer, and the checkpoint's own template; `bump` is called between them. Raises CheckpointError."""
+    text = open_text(path, load_format)
     if isinstance(text, GgufHeader):
-        progress.bump()
+        bump()
         tokenizer = Tokenizer.from_header(text)
         own = gguf_keys.text(text, TEMPLATE_KEY) if text.has(TEMPLATE_KEY) else None
     else:
         files = read_text_files(text)
-        progress.bump()
+        bump()
         tokenizer, own = Tokenizer.from_files(files), files.template
-    progress.bump()
+    bump()
     return tokenizer, own
 
 

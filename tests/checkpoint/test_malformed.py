@@ -12,10 +12,8 @@ from support.malformed import CASES, EXPECTED, Expected, read_expected, write_ca
 
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from halogend.checkpoint.errors import ALL_CODES, TOKENIZER_INVALID, CheckpointError
-from halogend.text import loading
-from halogend.text.progress import Progress
+from halogend.text.loading import read_text
 from halogend.text.tokenizer import Tokenizer
-from halogend.wire.messages import Limits, TextSpec
 
 ROOT = Path(__file__).parents[1] / "cases/malformed"
 NAMES = sorted(CASES)
@@ -30,10 +28,7 @@ def opened(folder: Path, expected: Expected) -> Checkpoint:
 
 def tokenizer(folder: Path, expected: Expected) -> Tokenizer:
     """As a text process reads it."""
-    limits = Limits(max_prompt_len=64, max_decode_len=64, max_model_len=128)
-    path, load_format = str(folder / expected.target), expected.load_format
-    spec = TextSpec(path=path, load_format=load_format, chat_template=None, limits=limits)
-    return loading._read(spec, Progress(lambda _: None))[0]
+    return read_text(str(folder / expected.target), expected.load_format, lambda: None)[0]
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:

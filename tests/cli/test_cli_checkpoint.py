@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from support.gguf_files import write_gguf
-from support.tiny_models import tiny_llama
+from support.tiny_models import CHAT_TEMPLATE, tiny_llama
 from support.v2_files import SOURCE, TEXT, edited, flipped, write_v2
+from support.v2_models import as_v2
 
 from halogend.checkpoint.v2.reader import open_v2
+from halogend.cli import verify
 from halogend.cli.byte_progress import ByteProgress
 from halogend.cli.main import main
 
@@ -96,11 +98,29 @@ def test_inspect_of_what_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().err.startswith("halogend inspect: HCK-1010: ")
 
 
-def test_verify_finds_a_sound_file_sound(path: Path, capsys: pytest.CaptureFixture[str]):
+def test_verify_finds_a_sound_file_sound(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source = tiny_llama(tmp_path / "m.gguf", chat_template=CHAT_TEMPLATE).path
+    path = as_v2(source, tmp_path / "m.hgn2")
     assert main(["verify", str(path), "--threads", "2"]) == 0
     captured = capsys.readouterr()
     assert f"{path}: sound: " in captured.out
     assert captured.err == ""
+
+
+def test_verify_says_what_a_start_would_be_refused_for(path: Path, capsys: pytest.CaptureFixture[str]):
+    """Every byte is what was written, and no tokenizer can be made of them."""
+    assert main(["verify", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["sound"], [fault["code"] for fault in found["faults"]]) == (False, ["HCK-1009"])
+    assert "m.hgn2/text/tokenizer.json" in found["faults"][0]["message"]
+
+
+def test_verify_says_where_it_could_not_try_the_text(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
+    monkeypatch.setattr(verify, "_try_text", lambda _: {"untried": "No module named 'tokenizers'"})
+    assert main(["verify", str(path)]) == 0
+    captured = capsys.readouterr()
+    assert f"{path}: sound: " in captured.out
+    assert "its tokenizer was not tried: No module named" in captured.err
 
 
 def test_verify_tells_each_fault(path: Path, capsys: pytest.CaptureFixture[str]):
