@@ -48,7 +48,10 @@ class Endpoint:
 
 
 def default_socket(environ: Mapping[str, str]) -> str:
-    """/run/halogend for who may write there, else the user's runtime or state directory."""
+    """In the directory that the service manager made (RUNTIME_DIRECTORY, the first of several: systemd.exec(5)), else
+    /run/halogend for who may write there, else the user's runtime or state directory."""
+    if (made := environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]).startswith("/"):
+        return f"unix:{made}/admin.sock"
     folder = Path(SYSTEM_SOCKET).parent
     if os.access(folder if folder.exists() else folder.parent, os.W_OK):
         return f"unix:{SYSTEM_SOCKET}"

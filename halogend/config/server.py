@@ -29,7 +29,8 @@ class ServerConfig(Section):
         "with the scope `admin`.",
         LISTENER,
         default=None,
-        unset="/run/halogend/admin.sock, or $XDG_RUNTIME_DIR/halogend/admin.sock for a user who may not write there",
+        unset="admin.sock in $RUNTIME_DIRECTORY, else in /run/halogend, or in $XDG_RUNTIME_DIR/halogend for a user who "
+        "may not write there",
     )
     admin_tls: TlsConfig | None = setting(
         "TLS of an admin listener on TCP, where it has a certificate of its own.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from halogend.control.ledger import Holding
+from halogend.control.ledger import Holding, together
 from halogend.control.peaks import DeviceForecast, Peaks
 from halogend.control.present import Present, returning
 from halogend.control.target import Target, Way
@@ -25,6 +25,19 @@ class Order:
     new_last: bool
     together: bool = False
     overtakes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a load takes as it begins: `grows_bytes` is by how much what its device holds grows, which is less than all
+    of `holding` where somebody has mapped the same file already."""
+
+    holding: Holding
+    grows_bytes: int
+
+    def beside(self, other: Start) -> Start:
+        """Both together, for people."""
+        return Start(self.holding.beside(other.holding), self.grows_bytes + other.grows_bytes)
 
 
 @dataclass
@@ -57,7 +70,7 @@ class Course:
         self, held: Mapping[str, Holding], present: Mapping[str, Present], wanted: Mapping[str, Target]
     ) -> None:
         self.held = dict(held)
-        self.starts: dict[str, Holding] = {}
+        self.starts: dict[str, Start] = {}
         self.shrinks: dict[str, tuple[int, int]] = {}
         self.misfits: dict[str, int] = {}
         self._before = held
@@ -210,7 +223,9 @@ class Course:
     def _begin(self, name: str) -> None:
         target = self._wanted[name]
         holding = replace(target.holding, kv_bytes=target.granted_beside(self._taken(target)))
-        self.starts[name] = self.held[_newcomer(name)] = holding
+        before = self._there(holding.device)
+        self.held[_newcomer(name)] = holding
+        self.starts[name] = Start(holding, self._there(holding.device) - before)
         self._awaited.remove(name)
         self._peaks.look(self.held, name)
         self._resize_all()
@@ -266,6 +281,9 @@ class Course:
         return next((index for index, each in enumerate(self._leaving) if each[1] == name), None)
 
     # --- bytes ----------------------------------------------------------------------------------------
+
+    def _there(self, device: str) -> int:
+        return together(each for each in self.held.values() if each.device == device)
 
     def _taken(self, target: Target, besides: str = "") -> int:
         return target.taken_of(holding for name, holding in self.held.items() if name != besides)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from halogend.control.course import Course, Order
+from halogend.control.course import Course, Order, Start
 from halogend.control.ledger import Holding
 from halogend.control.peaks import DeviceForecast
 from halogend.control.present import Present
@@ -23,7 +23,7 @@ class Forecast:
     there is no room for it, whatever the order."""
 
     devices: tuple[DeviceForecast, ...]
-    starts: Mapping[str, Holding]
+    starts: Mapping[str, Start]
     after: Mapping[str, Holding]
     shrinks: Mapping[str, tuple[int, int]]
     misfits: Mapping[str, int]

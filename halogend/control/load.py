@@ -99,12 +99,14 @@ async def load_replicas(
 
 
 def _enter(replicas: Iterable[Replica], parts: Iterable[Target], pools: Iterable[int], house: House) -> int:
-    """Their bytes are nobody else's from here on. Returns the sum."""
+    """Their bytes are nobody else's from here on. Returns by how much what their devices hold grows: a file that is
+    mapped there already is there."""
     expected = 0
     for replica, part, kv_bytes in zip(replicas, parts, pools, strict=True):
         holding = replace(part.holding, kv_bytes=kv_bytes)
+        before = house.ledger.taken_bytes(holding.device)
         house.enter(replica, holding)
-        expected += holding.total_bytes
+        expected += house.ledger.taken_bytes(holding.device) - before
     return expected
 
 

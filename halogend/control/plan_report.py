@@ -16,6 +16,7 @@ from halogend.config.fit import allowance, usable_bytes
 from halogend.config.placement import divided
 from halogend.config.problems import Problem
 from halogend.config.schema import Document
+from halogend.control.course import Start
 from halogend.control.forecast import Forecast
 from halogend.control.ledger import Holding
 from halogend.control.peaks import DeviceForecast, Use
@@ -127,7 +128,7 @@ def _report(subject: Subject, outcome: PlanOutcome, problems: Iterable[Problem],
 
 
 def _model(plan: ModelPlan, bytes_: Forecast, drain: Drain | None) -> dict[str, Any]:
-    """`at_start` is what the load takes as it begins (the receipt's load step has the same total), `after`
+    """`at_start` is what the load takes as it begins (the receipt's load step expects its `grows_bytes`), `after`
     what the model holds when all is done; `landing` says what `device` is to it, `shrink` what its old pool gives."""
     return {
         "model": plan.model,
@@ -140,7 +141,7 @@ def _model(plan: ModelPlan, bytes_: Forecast, drain: Drain | None) -> dict[str, 
         "changes": list(plan.changes),
         "load": None if plan.load is None else plan.load.view(),
         "probation_s": _probation_s(plan),
-        "at_start": _held(bytes_.starts.get(plan.model)),
+        "at_start": _start(bytes_.starts.get(plan.model)),
         "after": _held(bytes_.after.get(plan.model)),
         "drain": None if drain is None else asdict(drain),
     }
@@ -188,9 +189,16 @@ def _shrink(sizes: tuple[int, int] | None) -> dict[str, int] | None:
     return None if sizes is None else {"from_bytes": sizes[0], "to_bytes": sizes[1]}
 
 
+def _start(start: Start | None) -> dict[str, Any] | None:
+    """`grows_bytes`: what is held grows by less than the total where a file that it maps is mapped already."""
+    return None if start is None else {**_bytes(start.holding), "grows_bytes": start.grows_bytes}
+
+
 def _held(holding: Holding | None) -> dict[str, Any] | None:
-    if holding is None:
-        return None
+    return None if holding is None else _bytes(holding)
+
+
+def _bytes(holding: Holding) -> dict[str, Any]:
     return {
         "device": holding.device,
         "weights_bytes": holding.weights_bytes,

@@ -20,6 +20,7 @@ from halogend.control.target import Target
 from halogend.control.turns import assign
 from halogend.control.unit import Unit
 from halogend.control.waits import first_of
+from halogend.obs.readable import readable
 
 _log = structlog.get_logger()
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0)  # before the first restart, the second, ...
@@ -44,7 +45,7 @@ async def recover(unit: Unit, house: House) -> None:
         wait_s = _next_backoff_s(unit, time.monotonic())
         if wait_s is None:
             failed = f"{unit.name} failed {len(unit.deaths)} times in a row, dying or starting"
-            unit.trouble = f"{Code.CRASH_LOOP}: {failed}; last said: {tail}"
+            unit.trouble = f"{Code.CRASH_LOOP}: {failed}; last said: {readable(tail)}"
             house.router.give_up(unit.name, failed)
             _log.error("crash_loop", model=unit.name, deaths=len(unit.deaths))
             return

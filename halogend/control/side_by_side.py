@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
+from halogend.control.course import Start
 from halogend.control.forecast import Forecast
 from halogend.control.ledger import Holding
 from halogend.control.peaks import DeviceForecast
@@ -15,6 +17,7 @@ from halogend.control.present import Present
 from halogend.control.target import Target
 
 _MARK = "\n"  # in no model's name
+T = TypeVar("T", Holding, Start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,9 @@ def _named(each: DeviceForecast) -> DeviceForecast:
     return each if each.during is None else replace(each, during=model_of(each.during))
 
 
-def _summed(holdings: Mapping[str, Holding]) -> dict[str, Holding]:
-    found: dict[str, Holding] = {}
-    for key, holding in holdings.items():
+def _summed(parts: Mapping[str, T]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for key, part in parts.items():
         before = found.get(model_of(key))
-        found[model_of(key)] = holding if before is None else before.beside(holding)
+        found[model_of(key)] = part if before is None else before.beside(part)
     return found

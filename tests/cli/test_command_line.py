@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from halogend.cli.admin import address, own_socket
 from halogend.cli.flash_arguments import arguments
 from halogend.cli.main import main, parser
 
@@ -32,6 +33,7 @@ sys.exit(main())
 def nowhere(monkeypatch, tmp_path):
     """No daemon is found, and a file made in the working directory is seen."""
     monkeypatch.delenv("HALOGEN_ADMIN", raising=False)
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
@@ -88,6 +90,19 @@ def test_where_commands_look_on_tcp_a_daemon_keeps_its_own_socket(named, monkeyp
     monkeypatch.setenv("HALOGEN_ADMIN", named)
     assert parser().parse_args(["run"]).admin is None
     assert parser().parse_args(["status"]).admin == (named or None)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [("/run/o", "unix:/run/o/admin.sock"), ("/run/a:/run/b", "unix:/run/a/admin.sock"), ("", None), ("a", None)],
+)
+def test_a_daemon_and_its_commands_meet_in_the_directory_of_the_service(made, expected, monkeypatch):
+    usual = own_socket(parser().parse_args(["run"]))
+    monkeypatch.setenv("RUNTIME_DIRECTORY", made)
+    assert own_socket(parser().parse_args(["run"])) == (expected or usual)
+    assert address(parser().parse_args(["reload"])).address == (expected or usual)
+    monkeypatch.setenv("HALOGEN_ADMIN", "unix:/a.sock")
+    assert own_socket(parser().parse_args(["run"])) == "unix:/a.sock"
 
 
 def test_a_flag_wins_over_the_environment_however_wrong_that_is(monkeypatch):

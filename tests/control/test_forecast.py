@@ -5,6 +5,7 @@ import random
 import pytest
 from support.imagined import Imagined
 from support.played.world import content, document, reached, until
+from support.v2_files import copy_v2
 
 from halogend.config.problems import Problem
 from halogend.control.forecast import forecast
@@ -111,7 +112,20 @@ async def test_the_first_load_begins_with_what_was_foretold(serving):
     (planned,) = (await there.reconciler.plan(Given(content(text), "")))["models"]
     receipt = await reached(there.edit(text))
     load = next(step for step in receipt.models["a"].steps if step.name == "load")
-    assert load.detail["expected_bytes"] == planned["at_start"]["total_bytes"]
+    assert load.detail["expected_bytes"] == planned["at_start"]["grows_bytes"] == planned["at_start"]["total_bytes"]
+
+
+async def test_a_file_that_the_old_one_has_mapped_is_not_expected_again(world):
+    there = await world(ROOM)
+    copy_v2(there.folder / "v.gguf", quantisation="int8")
+    await there.apply(there.model("a", "v"))
+    text = document(there.model("a", "v", kv_cache_dtype="fp32"))
+    (planned,) = (await there.reconciler.plan(Given(content(text), "")))["models"]
+    receipt = await reached(there.edit(text))
+    load = next(step for step in receipt.models["a"].steps if step.name == "load")
+    start = planned["at_start"]
+    assert start["mapped_bytes"] > 0
+    assert load.detail["expected_bytes"] == start["grows_bytes"] == start["total_bytes"] - start["mapped_bytes"]
 
 
 async def test_while_a_stream_keeps_the_old_one_the_peak_is_what_was_foretold(serving):

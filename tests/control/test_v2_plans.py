@@ -144,6 +144,7 @@ def test_a_plan_shows_what_is_mapped_once_and_what_is_packed_anew(folder: Path) 
     assert device["peak"]["weights_bytes"] == 2 * old["m"].holding.weights_bytes
     (model,) = body["models"]
     assert model["load"]["mapped_bytes"] == model["at_start"]["mapped_bytes"] == mapped
+    assert model["at_start"]["grows_bytes"] == model["at_start"]["total_bytes"] - mapped
     assert "mapped" not in model["load"]
     text = "\n".join(plan_lines(body))
     assert " MiB of it mapped" in text

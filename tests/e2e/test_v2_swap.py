@@ -40,8 +40,12 @@ def test_a_v2_model_is_served_and_swapped_and_the_plan_shows_what_is_mapped(tmp_
         mapped = device["now"]["mapped_bytes"]
         assert (status, model["action"], model["strategy"]) == (2, "replace", "overlap")
         assert 0 < mapped == device["peak"]["mapped_bytes"] == model["load"]["mapped_bytes"], "once, not twice"
+        start = model["at_start"]
         daemon.write(text("int8", kernels={"compile": "never"}))
-        assert daemon.reload("closed")[1]["outcome"] == "applied"
+        receipt = daemon.reload("closed")[1]
+        assert receipt["outcome"] == "applied"
+        (load,) = [step for each in receipt["models"] for step in each["steps"] if step["name"] == "load"]
+        assert load["expected_bytes"] == start["grows_bytes"] == start["total_bytes"] - mapped
         assert text_of(daemon.url) == first
         daemon.write(text("int4"))
         receipt = daemon.reload("closed")[1]
