@@ -24,9 +24,11 @@ from halogend.api.admin import admin_app
 from halogend.api.app import inference_app
 from halogend.api.listeners import Applications, Listeners
 from halogend.api.services import Services
+from halogend.config.schema import Document
 from halogend.control.acceptance import Source
 from halogend.control.administration import Administration
 from halogend.control.cores import Cores
+from halogend.control.devices_watch import DeviceWatch
 from halogend.control.file_source import FileSource
 from halogend.control.generation import Generation
 from halogend.control.history import History
@@ -100,7 +102,8 @@ class Daemon:
         source = Source.of(self._source, options.environ)
         history = History(_state_dir(options.state))
         self._reconciler = Reconciler(self._house, machine, self._listeners, source, history)
-        self._steering = Steering(self._reconciler)
+        self._steering = Steering(self._reconciler, options.state)
+        self._devices = DeviceWatch(machine, self._house, self._accepted)
         self._resume = options.resume
         self._inputs = InputWatch(self._reconciler.signatures, self._reconciler.reread)
         self._notifier = Notifier.from_environ(options.environ, os.getpid())
@@ -116,11 +119,13 @@ class Daemon:
         self._take_signals()
         supervising = asyncio.create_task(self._supervisor.run())
         looking = asyncio.create_task(self._lookout.run())
+        feeling = asyncio.create_task(self._devices.run())
         try:
             return await self._run()
         finally:
             supervising.cancel()
             looking.cancel()
+            feeling.cancel()
             self._notifier.close()
             self._activation.close()
 
@@ -195,7 +200,12 @@ class Daemon:
         return admin_app(self.admin)
 
     def _views(self) -> dict[str, Any]:
-        return {**self._listeners.view(), "source_watch": self._source.view()}
+        devices = {"accelerators": self._devices.view(), "devices_not_seen": self._devices.troubles()}
+        return {**self._listeners.view(), "source_watch": self._source.view(), **devices}
+
+    def _accepted(self) -> Document | None:
+        accepted = self._reconciler.accepted
+        return None if accepted is None else accepted.document
 
     # --- signals and ends -------------------------------------------------------------------------
 

@@ -42,11 +42,11 @@ def run(args: argparse.Namespace) -> int:
     from halogend.config.canonical import canonical, revision, short_revision
     from halogend.config.parse import parse
     from halogend.config.rules import check
-    from halogend.config.targets import target
+    from halogend.config.targets import targets
 
     try:
         data, name = read_document(args.file)
-        targets = tuple(target(text) for text in args.target)
+        assumed = targets(args.target)
     except UnreadableError as error:
         print(f"halogend check: {error}", file=sys.stderr)
         return USAGE
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"halogend check: --target: {error}", file=sys.stderr)
         return USAGE
     parsed = parse(data, name, os.environ)
-    facts = _facts(parsed.partial, targets, offline=args.offline) if parsed.partial else None
+    facts = _facts(parsed.partial, assumed, offline=args.offline) if parsed.partial else None
     problems = check(parsed, facts)
     for file in facts.files if facts else ():
         if file.warning:
@@ -72,15 +72,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(document: Document, targets: tuple[DeviceFacts, ...], *, offline: bool) -> Facts | None:
+def _facts(document: Document, assumed: tuple[DeviceFacts, ...], *, offline: bool) -> Facts | None:
     """What is known beyond the text: of this machine, of the devices to assume, or nothing."""
-    from dataclasses import replace
-
     from halogend.config.facts import Facts
 
     if offline:
-        return Facts(devices=targets) if targets else None
+        return Facts(devices=assumed) if assumed else None
     from halogend.control.facts import gather_facts
 
-    facts = gather_facts(document)
-    return replace(facts, devices=targets, host=None) if targets else facts
+    return gather_facts(document, assumed)

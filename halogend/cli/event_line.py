@@ -85,6 +85,12 @@ def _source_unread(data: dict[str, Any]) -> str:
     return "edits are seen again" if why is None else f"no edit is seen: {why}"
 
 
+def _device(data: dict[str, Any]) -> str:
+    if data["state"] == "cool":
+        return f"{data['device']} is cool again: its engines rest no more"
+    return f"{data['device']} is at {data['temperature_c']:g} C, over {data['limit_c']:g} C: its engines rest now"
+
+
 def _daemon(data: dict[str, Any]) -> str:
     return f"the daemon is {data['state']}"
 
@@ -110,6 +116,7 @@ _WORDS = {
     "state_trouble": _state_trouble,
     "source_trouble": _source_trouble,
     "source_unread": _source_unread,
+    "device": _device,
     "daemon": _daemon,
     "end": _end,
 }

@@ -16,10 +16,7 @@ from halogend.cli.warmup_kernel import add_warmup
 from halogend.config.flash_flags import FLAGS
 from halogend.config.shape import MODEL_KEYS, SERVER_KEYS
 
-LATER = {
-    "selftest": "remove it; it comes with the kernels for devices",
-}
-_OTHERS = (*LATER, "warmup-kernel", "config", "print", "admin", "state", "resume", "log-level", "version", "help")
+_OTHERS = ("selftest", "warmup-kernel", "config", "print", "admin", "state", "resume", "log-level", "version", "help")
 # What people may have meant: a flag by its name, or by the field it sets.
 MEANT = {
     **{f"--{flag.field.rpartition('.')[2].replace('_', '-')}": flag.spelled for flag in FLAGS},
@@ -45,7 +42,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     if args.config is not None and given:
         fields = ", ".join(f"{flag.spelled} as `{flag.field}`" for flag in given)
         parser.error(f"the file of --config is the whole document, and an edit of it must count: write {fields} there")
-    alone = args.warmup_kernel or any(getattr(args, name) for name in LATER)
+    alone = args.warmup_kernel or args.selftest
     if args.config is None and not alone and "model-path" not in {flag.name for flag in given}:
         parser.error("--model-path PATH is missing (or --config FILE, a document)")
     args.values = {flag.name: values[0] for flag, values in given.items()}
@@ -67,8 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         )
     parser.add_argument("--config", type=path, metavar="FILE", help="a document, watched as by `halogend run`")
     parser.add_argument("--print", action="store_true", dest="show", help="print the document and end")
-    for name in LATER:
-        parser.add_argument(f"--{name}", dest=name, action="store_true", help="not available yet")
+    parser.add_argument("--selftest", action="store_true", help="try every operator on this machine's devices and end")
     add_socket(parser)
     add_state(parser)
     add_log_level(parser)

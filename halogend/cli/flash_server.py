@@ -34,13 +34,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from halogend.cli import run as run_file
-    from halogend.cli.flash_arguments import LATER
+    from halogend.cli import selftest
     from halogend.cli.warmup_kernel import warm_up_here
     from halogend.config.flash_flags import FlagDocument
 
-    later = [name for name in LATER if getattr(args, name)]
-    if later:
-        return _refuse(later)
+    if args.selftest:
+        return selftest.run(argparse.Namespace(device=[], backend="auto", seed=None, json=False, state=args.state))
     if args.config is not None:
         return _show_file(args.config) if args.show else run_file.run(argparse.Namespace(**vars(args), source="file"))
     if args.warmup_kernel:
@@ -96,16 +95,3 @@ def _show_file(path: Path) -> int:
     from halogend.cli import check
 
     return check.run(argparse.Namespace(file=str(path), show=True, offline=False, target=[]))
-
-
-def _refuse(names: list[str]) -> int:
-    from halogend.cli.flash_arguments import LATER
-    from halogend.config.codes import Code
-    from halogend.config.problems import Problem
-    from halogend.obs.exits import Exit
-
-    for name in names:
-        flag = f"--{name}"
-        problem = Problem(Code.NOT_AVAILABLE_YET, f"`{flag}` is not available yet", LATER[name], flag)
-        print(problem, file=sys.stderr)
-    return Exit.BAD_DOCUMENT

@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
         rollback,
         run,
         schema,
+        selftest,
         status,
         ui,
         verify,
@@ -62,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
         warmup_kernel,
         explain,
         schema,
+        selftest,
         bench,
     ):
         command.add(subparsers)

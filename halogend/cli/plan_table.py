@@ -24,8 +24,9 @@ _LANDINGS = {"spare": "the spare device {}", "idle": "{}, which is idle"}
 
 
 def plan_lines(plan: dict[str, Any], width: int = 100) -> list[str]:
-    """No line is longer than `width` columns, but for problems, which are never cut."""
+    """No line is longer than `width` columns, but for problems and warnings, which are never cut."""
     lines = [_headline(plan), *(f"  {problem_line(each)}" for each in plan["problems"])]
+    lines += [f"  warning: {each}" for each in plan.get("warnings", ())]
     if plan["hold"]:
         lines.append(f"  {hold_line(plan['hold'])}")
     if plan["models"]:
@@ -33,7 +34,7 @@ def plan_lines(plan: dict[str, Any], width: int = 100) -> list[str]:
     lines += [f"  {_change(each)}" for each in plan["server_changes"]]
     for device in plan["devices"]:
         lines += ["", *_device(device)]
-    uncut = 1 + len(plan["problems"])
+    uncut = 1 + len(plan["problems"]) + len(plan.get("warnings", ()))
     return [*lines[:uncut], *(_cut(line, max(_LEAST_WIDTH, width)) for line in lines[uncut:])]
 
 

@@ -24,6 +24,8 @@ def status_lines(status: dict[str, Any], width: int = 120) -> list[str]:
     known = {name: each for name, each in status.get("devices", {}).items() if "memory_bytes" in each}
     if known:
         lines += ["", *_devices(known)]
+    lines += _accelerators(status.get("devices", {}))
+    lines += [f"! devices are not seen: {why}" for why in status.get("devices_not_seen", ())]
     last = status["last_receipt"]
     if last is not None and last["outcome"] not in _FINE:
         lines += ["", "! last edit:", *(f"  {line}" for line in receipt_lines(last))]
@@ -187,6 +189,34 @@ def _devices(devices: dict[str, Any]) -> Iterator[str]:
         numbers = (device["memory_bytes"], budget, held, budget - held)
         mark = "!" if held > budget > 0 else " "
         yield f"{mark} {name:<{names}}" + "".join(f"{count / (1 << 20):>10,.0f}" for count in numbers)
+
+
+def _accelerators(devices: dict[str, Any]) -> Iterator[str]:
+    """What each is and how it does; what keeps it from serving at full speed begins with `!`."""
+    for name, device in devices.items():
+        facts = device.get("accelerator")
+        if facts is None:
+            continue
+        ways = ", ".join(f"{each['kind']} {each['detail']}" for each in facts["links"])
+        parts = [" = ".join(facts["names"]) + f": {facts['name']}, {facts['arch']}", _heat(facts), ways]
+        yield f"  {'; '.join(part for part in parts if part)}"
+        if facts["unusable"]:
+            yield f"! no engine can run on {name}: {facts['unusable']}"
+        elif not facts["is_told"]:
+            yield f"! nothing is told of {name} now"
+        if facts["rest"]:
+            limit = f"{facts['limit_c']:g} C"
+            yield f"! {name} is held at {limit}: its engines rest {100 * facts['rest']:.0f} % of the time"
+
+
+def _heat(facts: dict[str, Any]) -> str:
+    limit = "no limit" if facts["limit_c"] is None else f"limit {facts['limit_c']:g} C"
+    parts = [
+        "" if facts["temperature_c"] is None else f"{facts['temperature_c']:g} C ({limit})",
+        "" if facts["clock_mhz"] is None else f"{facts['clock_mhz']:,} MHz",
+        "" if facts["power_w"] is None else f"{facts['power_w']:.0f} W",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _span(seconds: float) -> str:

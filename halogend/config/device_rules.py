@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from halogend.config.codes import Code
-from halogend.config.placement import host_entries, is_on_host, spares
+from halogend.config.placement import host_entries, is_processor, spares
 from halogend.config.places import Places
 from halogend.config.problems import Problem
 from halogend.config.schema import DeviceConfig, Document, ModelConfig
@@ -34,9 +34,12 @@ def _entry(device: DeviceConfig, times: int, path: str, places: Places) -> Itera
     if device.memory is not None and device.reserve is not None and device.reserve >= device.memory:
         message = f"`reserve` {size_text(device.reserve)} leaves nothing of `memory` {size_text(device.memory)}"
         yield places.problem(Code.RESERVE_OVER_MEMORY, f"{path}.reserve", message, "lower it, or raise memory")
-    if device.cores is not None and not is_on_host(device.id):
+    if device.cores is not None and not is_processor(device.id):
         message = f"`cores` are processor cores, and {device.id} is no processor"
         yield places.problem(Code.DEVICE_CORES, f"{path}.cores", message, "remove the line")
+    if isinstance(device.thermal, int) and is_processor(device.id):
+        message = f"`thermal` {device.thermal} is a limit for accelerators, and {device.id} is a processor"
+        yield places.problem(Code.DEVICE_THERMAL, f"{path}.thermal", message, "remove the line")
 
 
 def _cores(document: Document, places: Places) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from halogend.config import values
 from halogend.config.fields import GENERATION, IDENTITY, LIVE, setting
-from halogend.config.kinds import CoreList, DeviceChoice, DeviceId, Size
+from halogend.config.kinds import CoreList, DeviceChoice, DeviceId, Size, Thermal
 from halogend.config.section import Section
 
 _DEVICE_ENTRY = {
@@ -51,6 +51,14 @@ class DeviceConfig(Section):
         "may name it, and `auto` never means it.",
         LIVE,
         default=False,
+    )
+    thermal: Thermal = setting(
+        "How hot an accelerator may get: over this its engines rest between steps, so long that it does not get "
+        "hotter. `auto` is 78 on an RTX 4090 and 5 below the temperature at which others slow down by themselves, "
+        "where that is told; `off` leaves it to the device.",
+        LIVE,
+        default="auto",
+        unit="°C",
     )
 
 

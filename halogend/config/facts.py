@@ -84,7 +84,8 @@ class ModelFacts:
 
     `fault` set: the checkpoint cannot be used, and the other values may all be None. `format` is
     what the magic bytes say (gguf, safetensors, v2, ...). `kv` is for the model's kv_cache_dtype on its
-    device and its prefill_chunk. `working_bytes` is what a generation takes beside weights and KV, `weight_bytes`
+    device and its prefill_chunk. `working_bytes` is what a generation takes beside weights and KV, `host_bytes` what
+    of the host's memory where the device has its own, `weight_bytes`
     what of its weights is its own; `mapped` are the others.
     """
 
@@ -96,6 +97,7 @@ class ModelFacts:
     template_fault: Fault | None = None
     weight_bytes: int | None = None
     working_bytes: int = 0
+    host_bytes: int = 0
     mapped: tuple[MappedFile, ...] = ()
     kv: KvFacts | None = None
 
@@ -104,8 +106,13 @@ class ModelFacts:
 class DeviceFacts:
     """A device that is there. `memory_bytes` is what the machine has (a document may allow less),
     `reserve_bytes` what is kept free when the document does not say, `foreign_bytes` what others used
-    at start, `aliases` other ids of the same device (`ai_max_395:0` for `rocm:0`), `cores` those of a cpu
-    (empty: not known)."""
+    at start, `aliases` other ids of the same device (`h100:0` for `cuda:0`), `cores` those of a cpu
+    (empty: not known). `kind` is what drives it: cpu, cuda or rocm.
+
+    Of an accelerator also: `name` as its vendor calls it, `product` as a document does (empty: none of ours),
+    `arch` such as sm_90 or gfx1151, `address` what makes it the only one that a process sees, `slowdown_c` the
+    temperature at which it slows down by itself (None: not told), and `unusable` why no engine can run on it.
+    `in_host_memory`: its bytes are bytes of the host."""
 
     id: str
     memory_bytes: int
@@ -113,6 +120,23 @@ class DeviceFacts:
     foreign_bytes: int = 0
     aliases: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
+    kind: str = "cpu"
+    name: str = ""
+    product: str = ""
+    arch: str = ""
+    address: str = ""
+    slowdown_c: float | None = None
+    unusable: str = ""
+    in_host_memory: bool = False
+
+    @property
+    def is_accelerator(self) -> bool:
+        return self.kind != "cpu"
+
+    @property
+    def has_own_memory(self) -> bool:
+        """Does a process that runs on it take memory of the host besides?"""
+        return self.is_accelerator and not self.in_host_memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The rules that need facts: files that are there, devices that are there, and what fits on them."""
+"""The rules that need facts: files that are there, and what fits on the devices."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from halogend.config.codes import Code, find
 from halogend.config.facts import DeviceFacts, Facts, FileFact, KvFacts, ModelFacts, mapped_bytes
-from halogend.config.placement import by_device, host_entries, kv_ratios, spares
+from halogend.config.placement import by_device, is_processor, kv_ratios, same_budget
 from halogend.config.places import Places
 from halogend.config.policy_rules import holds_no_request
+from halogend.config.presence import check_presence
 from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig
-from halogend.config.values import BUILT_IN_TEMPLATES, PRODUCTS, cores_of, cores_text
+from halogend.config.values import BUILT_IN_TEMPLATES, mib_text
 
 READABLE_FORMATS = ("gguf", "safetensors", "v2")
 
@@ -26,9 +27,8 @@ def check_facts(document: Document, places: Places, facts: Facts) -> Iterator[Pr
             yield from _template(model, known, path, places)
             yield from _limits(model, known, path, places)
     yield from file_problems(facts.files, places)
+    yield from check_presence(document, facts, places)
     if facts.devices is not None:
-        yield from _presence(document, facts.devices, places)
-        yield from _division(document, facts, places)
         for device in facts.devices:
             yield from _device(document, device, facts, places)
 
@@ -82,71 +82,26 @@ def _limits(model: ModelConfig, known: ModelFacts, path: str, places: Places) ->
             yield places.problem(Code.OVER_MODEL_LIMIT, f"{path}.{name}", message, hint)
 
 
-def _presence(document: Document, devices: tuple[DeviceFacts, ...], places: Places) -> Iterator[Problem]:
-    there = {name for device in devices for name in (device.id, *device.aliases)}
-    shown = ", ".join(" = ".join((device.id, *device.aliases)) for device in devices) or "none"
-    wanted = [
-        (f"models[{index}].device", ref.id) for index, model in enumerate(document.models) for ref in model.device
-    ] + [(f"devices[{index}].id", device.id) for index, device in enumerate(document.devices)]
-    if not {device.id for device in devices} - spares(document):
-        for index, model in enumerate(document.models):
-            if model.device[0].id == "auto":
-                message, hint = "`device` is auto, and every device is kept spare", "remove spare from one of them"
-                yield places.problem(Code.DEVICE_SPARE, f"models[{index}].device", message, hint)
-    for path, device_id in wanted:
-        if device_id != "auto" and device_id not in there:
-            message = f"the device {device_id} is not there; this machine has {shown}"
-            kind = device_id.partition(":")[0]
-            hint = f"take one of them, or check with --target {device_id}" if kind in PRODUCTS else "take one of them"
-            yield places.problem(Code.DEVICE_NOT_THERE, path, message, hint)
-
-
-def _division(document: Document, facts: Facts, places: Places) -> Iterator[Problem]:
-    """Of the host into devices: cores that are there, and memory for each."""
-    host = facts.host
-    if host is None:
-        return
-    entries = host_entries(document)
-    places_of = {device.id: f"devices[{index}]" for index, device in enumerate(document.devices)}
-    for device in entries:
-        missing = set(cores_of(device.cores)) - set(host.cores) if device.cores and host.cores else set()
-        if missing:
-            message = f"`cores` {cores_text(missing)} of {device.id} are not there; halogend may use {_cores(host)}"
-            yield places.problem(Code.DEVICE_CORES, f"{places_of[device.id]}.cores", message, "take some of those")
-    named = {core for device in entries if device.cores for core in cores_of(device.cores)}
-    for device in entries:
-        if len(entries) > 1 and device.cores is None and host.cores and named >= set(host.cores):
-            message = f"the other devices name all cores there are ({_cores(host)}), none is left for {device.id}"
-            yield places.problem(Code.DEVICE_CORES, f"{places_of[device.id]}.id", message, "give it some of them")
-    asked = sum(device.memory or 0 for device in entries)
-    without = [device.id for device in entries if device.memory is None]
-    if len(entries) > 1 and (asked > host.memory_bytes or (without and asked == host.memory_bytes)):
-        names = ", ".join(device.id for device in entries if device.memory is not None)
-        last = max(index for index, device in enumerate(document.devices) if device in entries and device.memory)
-        rest = f", and nothing is left for {', '.join(without)}" if without else ""
-        message = f"the `memory` of {names} sums to {_mib(asked)}, the host has {_mib(host.memory_bytes)}{rest}"
-        yield places.problem(Code.DEVICES_OVER_HOST, f"devices[{last}].memory", message, "lower them")
-
-
-def _cores(host: DeviceFacts) -> str:
-    return cores_text(host.cores)
-
-
 def _device(document: Document, device: DeviceFacts, facts: Facts, places: Places) -> Iterator[Problem]:
     """Weights, then one full request of each model, in what the device may give."""
-    placed = by_device(document, facts.devices).get(device.id, ())
+    everywhere = by_device(document, facts.devices)
+    placed = everywhere.get(device.id, ())
+    besides = _besides(document, device, facts)
+    if not placed and not besides:
+        return
     known = {index: facts.models.get(model.name) for index, model in placed}
-    there = [each for each in known.values() if each]
+    peers = [model for each in same_budget(device.id, facts.devices) for _, model in everywhere.get(each, ())]
+    there = [about for model in peers if (about := facts.models.get(model.name)) is not None]
     mapped = mapped_bytes(file for each in there for file in each.mapped)
     fixed = mapped + sum((each.weight_bytes or 0) + each.working_bytes for each in there)
+    fixed += sum(about.host_bytes for _, about in besides)
     room = usable_bytes(document, device)
-    if not placed:
-        return
     if fixed >= room:
-        heaviest = max(placed, key=lambda each: _weights(known[each[0]]))[0]
-        message = f"the models on {device.id} need {_mib(fixed)} for weights and working memory, it has {_mib(room)}"
+        heaviest = max(placed, key=lambda each: _weights(known[each[0]]))[0] if placed else besides[0][0]
+        message = f"the models on {device.id} need {mib_text(fixed)} for weights and working memory, it has"
         hint = "take a smaller model or a stronger quantisation, or raise the device's memory"
-        yield places.problem(Code.WEIGHTS_DO_NOT_FIT, f"models[{heaviest}].model", message, hint)
+        path = f"models[{heaviest}].model"
+        yield places.problem(Code.WEIGHTS_DO_NOT_FIT, path, f"{message} {mib_text(room)}", hint)
         return
     ratios = kv_ratios(document, facts.devices)
     for index, model in placed:
@@ -154,6 +109,16 @@ def _device(document: Document, device: DeviceFacts, facts: Facts, places: Place
         pool = model.kv_cache_bytes or int(ratios.get((model.name, device.id), 0.0) * (room - fixed))
         if about is not None:
             yield from _full_request(model, about, pool, f"models[{index}]", places)
+
+
+def _besides(document: Document, device: DeviceFacts, facts: Facts) -> list[tuple[int, ModelFacts]]:
+    """Models on accelerators whose processes take memory of this device, which is the host."""
+    if not is_processor(device.id):
+        return []
+    own = {each.id for each in facts.devices or () if each.has_own_memory}
+    placed = [each for name, there in by_device(document, facts.devices).items() if name in own for each in there]
+    found = [(index, facts.models.get(model.name)) for index, model in placed]
+    return [(index, about) for index, about in found if about is not None and about.host_bytes]
 
 
 def _weights(known: ModelFacts | None) -> int:
@@ -192,10 +157,10 @@ def _full_request(
     needed, room = known.kv.request_bytes(length), int(hard * pool_bytes)
     if needed > room and not holds_no_request(model):
         fits = known.kv.fitting_tokens(room, length)
-        below = f", {_mib(room)} of it below `watermarks.hard` {hard:g}" if needed <= pool_bytes else ""
+        below = f", {mib_text(room)} of it below `watermarks.hard` {hard:g}" if needed <= pool_bytes else ""
         message = (
-            f"one request of {length} tokens needs {_mib(needed)} of KV memory, "
-            f"the pool of {model.name!r} may have {_mib(pool_bytes)}{below}"
+            f"one request of {length} tokens needs {mib_text(needed)} of KV memory, "
+            f"the pool of {model.name!r} may have {mib_text(pool_bytes)}{below}"
         )
         lower = f"set max_model_len to at most {fits}, or " if fits else ""
         raised = "kv_cache_ratio or kv_cache_bytes" if pool_bytes == share_bytes else "kv_block_pool.max_tokens"
@@ -203,12 +168,8 @@ def _full_request(
     least = model.kv_block_pool.min_tokens
     if least is not None and known.kv.pool_bytes(least) > share_bytes:
         message = (
-            f"`kv_block_pool.min_tokens` {least} takes {_mib(known.kv.pool_bytes(least))}, "
-            f"the pool of {model.name!r} may have {_mib(share_bytes)}"
+            f"`kv_block_pool.min_tokens` {least} takes {mib_text(known.kv.pool_bytes(least))}, "
+            f"the pool of {model.name!r} may have {mib_text(share_bytes)}"
         )
         hint = "lower it, or raise kv_cache_ratio or kv_cache_bytes"
         yield places.problem(Code.POOL_BOUNDS, f"{path}.kv_block_pool.min_tokens", message, hint)
-
-
-def _mib(size: int) -> str:
-    return f"{size / (1 << 20):.1f} MiB" if size < 10 << 30 else f"{size / (1 << 30):.1f} GiB"

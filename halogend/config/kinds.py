@@ -38,4 +38,5 @@ CoreList = Annotated[
 PathText = Annotated[str, Field(min_length=1, max_length=4096)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Millis = Annotated[int, Field(le=DAY_S * 1000)]
+Thermal = Annotated[int, Field(ge=40, le=110)] | Literal["auto", "off"]
 EngineVersion = Literal["0.15.2"]

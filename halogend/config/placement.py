@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from halogend.config.facts import DeviceFacts
 from halogend.config.schema import DeviceConfig, Document, ModelConfig
-from halogend.config.values import cores_of
+from halogend.config.values import UNIFIED, cores_of
 
 SHARED_KV_RATIO = 0.75
 FIRST_DEVICE = "cpu:0"
-_HOST = "cpu:"
+_PROCESSOR = "cpu:"
+
+
+def is_processor(device: str) -> bool:
+    """Is it the host, or a part of it?"""
+    return device.startswith(_PROCESSOR)
 
 
 def is_on_host(device: str) -> bool:
-    """Is its memory that of the host?"""
-    return device.startswith(_HOST)
+    """Is its memory that of the host? An accelerator with memory of its own is called by what drives it,
+    `cuda:0`; one that has none by its product, `ai_max_395:0`."""
+    return is_processor(device) or device.partition(":")[0] in UNIFIED
 
 
 def share_memory(one: str, other: str) -> bool:
@@ -26,15 +32,15 @@ def share_memory(one: str, other: str) -> bool:
 
 def host_entries(document: Document) -> tuple[DeviceConfig, ...]:
     """Its `cpu:N` entries by number, each id once; several divide the host."""
-    listed = {each.id: each for each in reversed(document.devices) if is_on_host(each.id)}
-    return tuple(sorted(listed.values(), key=lambda each: int(each.id.removeprefix(_HOST))))
+    listed = {each.id: each for each in reversed(document.devices) if is_processor(each.id)}
+    return tuple(sorted(listed.values(), key=lambda each: int(each.id.removeprefix(_PROCESSOR))))
 
 
 def divided(document: Document, devices: tuple[DeviceFacts, ...]) -> tuple[DeviceFacts, ...]:
     """The devices of a machine as a document has them: where it lists several `cpu:N`, the host becomes those,
     each with its cores and its part of the memory, of the reserve and of what others use. One that is listed
     alone may state its cores. What a document asks for and the machine has not is no matter here."""
-    host = next((each for each in devices if is_on_host(each.id)), None)
+    host = next((each for each in devices if is_processor(each.id)), None)
     entries = host_entries(document)
     if host is None or not entries:
         return devices
@@ -80,22 +86,28 @@ def _shares(whole: int, weights: Sequence[int]) -> list[int]:
     return shares
 
 
-def spares(document: Document) -> frozenset[str]:
+def named(devices: Iterable[DeviceFacts] | None) -> dict[str, str]:
+    """By every name that a device has, its id."""
+    return {name: each.id for each in devices or () for name in (each.id, *each.aliases)}
+
+
+def spares(document: Document, devices: tuple[DeviceFacts, ...] | None = None) -> frozenset[str]:
     """Devices that no model is placed on."""
-    return frozenset(each.id for each in document.devices if each.spare)
+    ids = named(devices)
+    return frozenset(ids.get(each.id, each.id) for each in document.devices if each.spare)
 
 
 def devices_of(
     model: ModelConfig, document: Document, devices: tuple[DeviceFacts, ...] | None = None
 ) -> tuple[str, ...]:
     """The ids of the model's devices, one for each replica. `auto` is the first of `devices`, which are in order
-    of choice, that is not spare."""
+    of choice, that an engine can run on and that is not spare."""
     if model.device[0].id == "auto":
-        kept = spares(document)
+        kept = spares(document, devices)
         known = [FIRST_DEVICE, *(each.id for each in host_entries(document))] if not devices else []
-        known += [each.id for each in devices or ()]
-        return (next((each for each in known if each not in kept), known[0]),)
-    ids = {name: each.id for each in devices or () for name in (each.id, *each.aliases)}
+        known += [each.id for each in devices or () if not each.unusable]
+        return (next((each for each in known if each not in kept), known[0] if known else FIRST_DEVICE),)
+    ids = named(devices)
     return tuple(dict.fromkeys(ids.get(ref.id, ref.id) for ref in model.device))
 
 
@@ -110,17 +122,28 @@ def by_device(
     return placed
 
 
+def same_budget(device: str, devices: tuple[DeviceFacts, ...] | None) -> tuple[str, ...]:
+    """The devices whose models draw on one budget with those of `device`, itself first: an accelerator without
+    memory of its own and a host that is not divided."""
+    hosts = [each.id for each in devices or () if is_processor(each.id)]
+    within = [each.id for each in devices or () if each.in_host_memory]
+    shared = [*hosts, *within] if len(hosts) == 1 else []
+    return (device, *(each for each in shared if each != device)) if device in shared else (device,)
+
+
 def kv_ratios(document: Document, devices: tuple[DeviceFacts, ...] | None = None) -> dict[tuple[str, str], float]:
     """(model's name, device) -> share of the device's KV budget, for every model without kv_cache_bytes.
 
     Models that set no ratio share 0.75, or what the others leave if that is less.
     """
     shares: dict[tuple[str, str], float] = {}
-    for device, placed in by_device(document, devices).items():
-        by_ratio = [model for _, model in placed if model.kv_cache_bytes is None]
+    placed = by_device(document, devices)
+    for device in placed:
+        together = [model for each in same_budget(device, devices) for _, model in placed.get(each, ())]
+        by_ratio = [model for model in together if model.kv_cache_bytes is None]
         taken = sum(model.kv_cache_ratio or 0.0 for model in by_ratio)
         unset = sum(model.kv_cache_ratio is None for model in by_ratio)
         rest = max(0.0, min(SHARED_KV_RATIO, 1.0 - taken))
-        for model in by_ratio:
+        for model in [each for _, each in placed[device] if each.kv_cache_bytes is None]:
             shares[model.name, device] = rest / unset if model.kv_cache_ratio is None else model.kv_cache_ratio
     return shares

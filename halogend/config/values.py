@@ -23,7 +23,10 @@ PRODUCTS = {
     "a100": "cuda",
     "h100": "cuda",
     "h200": "cuda",
+    "b200": "cuda",
 }
+# Products whose memory is the host's: what a model takes there it takes of the host.
+UNIFIED = frozenset({"ai_max_395"})
 DEVICE_KINDS = ("cpu", "cuda", "rocm", *PRODUCTS)
 BUILT_IN_TEMPLATES = ("chatml",)
 
@@ -70,6 +73,11 @@ def size_text(size: int) -> str | int:
         if size and size % factor == 0:
             return f"{size // factor}{unit}"
     return size
+
+
+def mib_text(size: int) -> str:
+    """About how much, for people."""
+    return f"{size / (1 << 20):.1f} MiB" if size < 10 << 30 else f"{size / (1 << 30):.1f} GiB"
 
 
 def device_id(value: Any, *, auto: bool) -> Any:

@@ -27,7 +27,8 @@ from halogend.control.supervisor import Supervisor
 
 @dataclass(frozen=True, slots=True)
 class Administration:
-    """`started_at` is an epoch second; `views` are what listeners and the source say of themselves, JSON-ready."""
+    """`started_at` is an epoch second; `views` are what listeners, the source and accelerators say of themselves,
+    JSON-ready."""
 
     reconciler: Reconciler
     steering: Steering
@@ -38,7 +39,10 @@ class Administration:
 
     def status(self) -> dict[str, Any]:
         whole = status(self.reconciler, version(), self.started_at)
-        return {**whole, **self.steering.view(), **self.views(), "devices": self.steering.ledger()["devices"]}
+        views, devices = self.views(), self.steering.ledger()["devices"]
+        for name, accelerator in views.pop("accelerators", {}).items():
+            devices.setdefault(name, {})["accelerator"] = accelerator
+        return {**whole, **self.steering.view(), **views, "devices": devices}
 
     def receipts(self) -> tuple[Receipt, ...]:
         return self.reconciler.receipts.all()

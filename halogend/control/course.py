@@ -72,7 +72,7 @@ class Course:
         self.held = dict(held)
         self.starts: dict[str, Start] = {}
         self.shrinks: dict[str, tuple[int, int]] = {}
-        self.misfits: dict[str, int] = {}
+        self.misfits: dict[str, tuple[Target, int]] = {}
         self._before = held
         self._models = {name: _Model(each) for name, each in present.items()}
         self._wanted = wanted
@@ -161,7 +161,7 @@ class Course:
         """Without waiting for anything: beside an old generation that need not go first."""
         target, model = self._wanted[name], self._models[name]
         is_held_up = model.serving is not None and (target.ends_old_first or bool(model.was.draining))
-        return not is_held_up and target.fits_beside(self._taken(target))
+        return not is_held_up and target.misfit(self.held.values()) is None
 
     def _end_first(self, to_load: list[str]) -> None:
         for name in to_load:
@@ -200,11 +200,11 @@ class Course:
         if model.serving is not None or target.ends_old_first:
             while (own := self._first_leaving(name)) is not None:
                 self._reclaim(own)
-        while not target.fits_beside(self._taken(target)):
+        while (misfit := target.misfit(self.held.values())) is not None:
             if self._leaving:
                 self._reclaim(0)
             elif not self._shrink(name):
-                self.misfits[name] = self._taken(target)
+                self.misfits[name] = misfit
                 return
 
     def _shrink(self, name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halogend.checkpoint.adoption import TAKEN
@@ -23,14 +23,14 @@ from halogend.checkpoint.sizes import VALUE_BYTES
 from halogend.checkpoint.tokenizer_files import text_files
 from halogend.config import placement
 from halogend.config.codes import Code
-from halogend.config.facts import BLOCK_TOKENS, Facts, Fault, KvFacts, ModelFacts
+from halogend.config.facts import BLOCK_TOKENS, DeviceFacts, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.schema import Document, ModelConfig
 from halogend.config.values import BUILT_IN_TEMPLATES
 from halogend.control.access import Access, look
 from halogend.control.load_plan import LoadPlan, Ways, plan_load
 from halogend.control.machine import Machine, probe
 from halogend.control.source_files import read_regular
-from halogend.control.working import Work, working_bytes
+from halogend.control.working import Split, Work, working_bytes, working_on_device
 
 AUTO_STEP_TOKENS = 256  # what an engine computes of one request in a step when prefill_chunk is auto
 _MOST_LOAD_THREADS = 4
@@ -49,7 +49,8 @@ class Inputs:
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """One model's entry with everything `auto` made concrete. `template` is Jinja source, a
-    built-in's name, or None for the checkpoint's own. A replica goes on each of `devices`; what holds for all is
+    built-in's name, or None for the checkpoint's own. `host_bytes` it takes of the host besides, where its device has
+    memory of its own. A replica goes on each of `devices`; what holds for all is
     reckoned for the first."""
 
     config: ModelConfig
@@ -63,6 +64,7 @@ class Resolved:
     template: str | None
     inputs: Inputs
     sampling: Mapping[str, float]
+    host_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,10 @@ def gather(document: Document, machine: Machine, in_force: Access | None = None)
     )
 
 
-def gather_facts(document: Document) -> Facts:
-    """For `halogend check`: this machine, as it is now."""
-    return gather(document, probe()).facts
+def gather_facts(document: Document, assumed: tuple[DeviceFacts, ...] = ()) -> Facts:
+    """For `halogend check`: this machine as it is now, or as if it had the `assumed` devices and no others."""
+    machine = probe()
+    return gather(document, replace(machine, devices=assumed) if assumed else machine).facts
 
 
 def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tuple[ModelFacts, Resolved | None]:
@@ -115,7 +118,7 @@ def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tup
     kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
     kv = _kv(geometry, kv_dtype, model)
     work = Work(kv_dtype, kv.step_tokens, with_template, compute if ways.precision in VALUE_BYTES else None)
-    working = working_bytes(geometry, model, work)
+    working = _working(geometry, model, work, machine.device(devices[0]))
     facts = ModelFacts(
         format=checkpoint.format,
         architecture=geometry.architecture,
@@ -123,25 +126,48 @@ def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tup
         has_chat_template=with_template,
         template_fault=template_fault,
         weight_bytes=load.own_bytes,
-        working_bytes=working,
+        working_bytes=working.device_bytes,
+        host_bytes=working.host_bytes,
         mapped=load.mapped,
         kv=kv,
     )
     if template_fault is not None or not {*devices} <= {each.id for each in machine.devices}:
         return facts, None
     inputs = Inputs((model.model, fingerprint), template_print)
-    return facts, Resolved(model, geometry, load, working, kv, compute, kv_dtype, devices, template, inputs, own)
+    return facts, Resolved(
+        config=model,
+        geometry=geometry,
+        load=load,
+        working_bytes=working.device_bytes,
+        host_bytes=working.host_bytes,
+        kv=kv,
+        compute_dtype=compute,
+        kv_dtype=kv_dtype,
+        devices=devices,
+        template=template,
+        inputs=inputs,
+        sampling=own,
+    )
+
+
+def _working(geometry: Geometry, model: ModelConfig, work: Work, device: DeviceFacts | None) -> Split:
+    if device is None or not device.is_accelerator:
+        return Split(working_bytes(geometry, model, work), 0)
+    found = working_on_device(geometry, model, work)
+    return found if device.has_own_memory else Split(found.device_bytes + found.host_bytes, 0)
 
 
 def _ways(model: ModelConfig, checkpoint: Checkpoint, machine: Machine, device: str) -> Ways:
-    """What is quantised in a v2 checkpoint was made to be served so."""
-    best = "bf16" if machine.has_bf16 else "fp32"
+    """What is quantised in a v2 checkpoint was made to be served so. Of an accelerator's weights nothing stays mapped:
+    they are copied there."""
+    best, there = machine.compute_of(device), machine.device(device)
     own = checkpoint.v2.metadata.quantisation if checkpoint.v2 is not None else ""
     precision: str = model.precision
     if precision == "auto":
         precision = own if own in TAKEN else best
     compute = precision if precision in VALUE_BYTES else best
-    return Ways(precision, compute, _load_threads(model, machine.cores_of(device)), model.mmap_threshold)
+    mapped = 0.0 if there is not None and there.is_accelerator else model.mmap_threshold
+    return Ways(precision, compute, _load_threads(model, machine.cores_of(device)), mapped)
 
 
 def _load_threads(model: ModelConfig, cores: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from halogend.control.course import Course, Order, Start
 from halogend.control.ledger import Holding
-from halogend.control.peaks import DeviceForecast
+from halogend.control.peaks import DeviceForecast, touched
 from halogend.control.present import Present
 from halogend.control.target import Target
 
@@ -26,7 +26,7 @@ class Forecast:
     starts: Mapping[str, Start]
     after: Mapping[str, Holding]
     shrinks: Mapping[str, tuple[int, int]]
-    misfits: Mapping[str, int]
+    misfits: Mapping[str, tuple[Target, int]]
 
 
 def forecast(
@@ -41,7 +41,8 @@ def forecast(
     plays = [_played(held, present, wanted, replace(order, together=together)) for order in _ORDERS]
     hasty = [_played(held, present, wanted, replace(o, together=together, overtakes=True)) for o in _ORDERS]
     likely, possible = plays[0], [*plays, *(play for play in hasty if not play.misfits)]
-    devices = sorted({each.device for each in (*held.values(), *(t.holding for t in wanted.values()))})
+    everybody = (*held.values(), *(target.holding for target in wanted.values()))
+    devices = sorted({device for each in everybody for device in touched(each)})
     return Forecast(
         devices=tuple(_highest([play.device(each) for play in possible]) for each in devices),
         starts=likely.starts,

@@ -14,6 +14,7 @@ from halogend.control.generation import Generation
 from halogend.control.health import SPEAKING_S
 from halogend.control.ledger import Holding, Ledger
 from halogend.control.lingering import Lingering
+from halogend.control.peaks import touched
 from halogend.control.process import Host
 from halogend.control.receipts import ModelRecord, StepRecord
 from halogend.control.replica import Replica
@@ -83,9 +84,8 @@ class House:
         """The first of these replicas that does not fit, and the bytes that others take of its device."""
         held = self._beside(besides)
         for part in parts:
-            taken = part.taken_of(held)
-            if not part.fits_beside(taken):
-                return part, taken
+            if (misfit := part.misfit(held)) is not None:
+                return misfit
             held.append(part.least)
         return None
 
@@ -126,7 +126,7 @@ class House:
 
     def enter(self, replica: Replica, holding: Holding) -> None:
         self.ledger.enter(replica.name, holding)
-        self._show_memory(holding.device)
+        self._show_memory(holding)
 
     def learn(self, replicas: Iterable[Replica], parts: Iterable[Target]) -> None:
         """They are loaded and measured: the ledger has their working memory as it is from here on."""
@@ -148,7 +148,7 @@ class House:
     def claim(self, replica: Replica, key: object, holding: Holding) -> None:
         """A live change is on its way: what it grows by is nobody else's from here on."""
         self.ledger.claim(replica.name, key, holding)
-        self._show_memory(holding.device)
+        self._show_memory(holding)
 
     def settle(self, replica: Replica, key: object) -> None:
         """Its engine has confirmed what was claimed: what it gave back is anybody's."""
@@ -171,13 +171,13 @@ class House:
             return 0
         if replica.lingering:
             self.ledger.enter(self.lingering.keep(replica, self._returned), holding)
-        self._show_memory(holding.device)
+        self._show_memory(holding)
         return holding.total_bytes
 
     def _returned(self, name: str) -> None:
         holding = self.ledger.leave(name)
         if holding is not None:
-            self._show_memory(holding.device)
+            self._show_memory(holding)
         self.tell_of_room()
 
     async def end(self, replicas: Iterable[Replica]) -> None:
@@ -245,8 +245,9 @@ class House:
     def _show(self, name: str) -> None:
         holding = self.ledger.holding(name)
         if holding is not None:
-            self._show_memory(holding.device)
+            self._show_memory(holding)
 
-    def _show_memory(self, device: str) -> None:
-        for use, count in self.ledger.by_use(device).items():
-            self.metrics.memory(device, use, count)
+    def _show_memory(self, holding: Holding) -> None:
+        for device in touched(holding):
+            for use, count in self.ledger.by_use(device).items():
+                self.metrics.memory(device, use, count)

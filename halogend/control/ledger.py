@@ -14,18 +14,22 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from halogend.config.facts import MappedFile, mapped_bytes
+from halogend.config.placement import FIRST_DEVICE
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one replica is expected to take. `kv_bytes` is its pool's limit, `mapped` are weights that lie in
-    mapped files; `weights_bytes` are the others."""
+    """What one replica is expected to take of its device. `kv_bytes` is its pool's limit, `mapped` are weights that
+    lie in
+    mapped files; `weights_bytes` are the others. `host_bytes` its processes take of the host besides, where the device
+    has memory of its own: they are in no total of the device."""
 
     device: str
     weights_bytes: int
     working_bytes: int
     kv_bytes: int
     mapped: tuple[MappedFile, ...] = ()
+    host_bytes: int = 0
 
     @property
     def own_bytes(self) -> int:
@@ -50,6 +54,7 @@ class Holding:
             max(self.working_bytes, other.working_bytes),
             max(self.kv_bytes, other.kv_bytes),
             tuple(dict.fromkeys((*self.mapped, *other.mapped))),
+            max(self.host_bytes, other.host_bytes),
         )
 
     def beside(self, other: Holding) -> Holding:
@@ -60,6 +65,7 @@ class Holding:
             self.working_bytes + other.working_bytes,
             self.kv_bytes + other.kv_bytes,
             tuple(dict.fromkeys((*self.mapped, *other.mapped))),
+            self.host_bytes + other.host_bytes,
         )
 
 
@@ -69,6 +75,12 @@ def together(holdings: Iterable[Holding], shared: Iterable[MappedFile] = ()) -> 
     held = list(holdings)
     files = mapped_bytes((each for holding in held for each in holding.mapped), shared)
     return sum(each.own_bytes for each in held) + files
+
+
+def host_side(holdings: Iterable[Holding], device: str) -> int:
+    """Bytes that the processes of these take of `device` beside what is held there: of the host's first, that of
+    engines on accelerators."""
+    return sum(each.host_bytes for each in holdings) if device == FIRST_DEVICE else 0
 
 
 @dataclass(slots=True)
@@ -132,7 +144,8 @@ class Ledger:
 
     def taken_bytes(self, device: str, besides: Iterable[str] = ()) -> int:
         left_out = set(besides)
-        return together(h for name, h in self.held().items() if h.device == device and name not in left_out)
+        held = [holding for name, holding in self.held().items() if name not in left_out]
+        return together(each for each in held if each.device == device) + host_side(held, device)
 
     def view(self) -> dict[str, dict[str, int | str]]:
         return {
@@ -142,6 +155,7 @@ class Ledger:
                 "mapped": h.mapped_bytes,
                 "working": h.working_bytes,
                 "kv": h.kv_bytes,
+                "host": h.host_bytes,
             }
             for name, h in self.held().items()
         }
@@ -151,7 +165,7 @@ class Ledger:
         return {
             "weights": sum(h.weights_bytes for h in held),
             "mapped": mapped_bytes(each for h in held for each in h.mapped),
-            "working": sum(h.working_bytes for h in held),
+            "working": sum(h.working_bytes for h in held) + host_side(self.held().values(), device),
             "kv": sum(h.kv_bytes for h in held),
         }
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from halogend.control.house import House
-from halogend.control.ledger import Holding, together
+from halogend.control.ledger import Holding, host_side, together
+from halogend.control.peaks import touched
 from halogend.control.plan_report import Room
 from halogend.control.replica import Replica
 
@@ -16,7 +17,7 @@ from halogend.control.replica import Replica
 def ledger_view(house: House, rooms: Mapping[str, Room], devices: Iterable[str]) -> dict[str, Any]:
     """JSON-ready. `rooms` are the devices of the document; `devices` those to show where there is none."""
     held, replicas = house.ledger.held(), _replicas(house)
-    known = dict.fromkeys([*(rooms or devices), *(each.device for each in held.values())])
+    known = dict.fromkeys([*(rooms or devices), *(name for each in held.values() for name in touched(each))])
     return {
         "devices": {device: _device(device, rooms, held, replicas) for device in known},
         "generations": {name: _replica(each, replicas.get(name)) for name, each in held.items()},
@@ -36,7 +37,7 @@ def _device(
     there = {name: each for name, each in held.items() if each.device == device}
     return {
         **(msgspec.to_builtins(rooms[device]) if device in rooms else {}),
-        "held_bytes": together(there.values()),
+        "held_bytes": together(there.values()) + host_side(held.values(), device),
         "measured_bytes": sum(replicas[name].memory.measured_bytes for name in there if name in replicas),
     }
 
@@ -48,6 +49,7 @@ def _replica(holding: Holding, replica: Replica | None) -> dict[str, Any]:
         "mapped_bytes": holding.mapped_bytes,
         "working_bytes": holding.working_bytes,
         "kv_bytes": holding.kv_bytes,
+        "host_bytes": holding.host_bytes,
         "total_bytes": holding.total_bytes,
     }
     return {**counted, "measured": None if replica is None or not replica.memory.base_bytes else _measured(replica)}

@@ -1,33 +1,41 @@
 """What this machine has, looked at once when the daemon starts.
 
 Memory is the smaller of MemTotal and the limits of the control groups above us; foreign use is what
-others held before we started anything. The root of the file system is a parameter, so that every
-kind of machine can be described by a folder.
+others held before we started anything. Accelerators are looked at through their drivers, in a process of its
+own. The root of the file system is a parameter, so that every kind of machine can be described by a folder.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from halogend.config.facts import DeviceFacts
-from halogend.config.placement import divided, is_on_host
+from halogend.config.placement import divided, is_processor
 from halogend.config.schema import Document
+from halogend.control.builds import torch_kinds
+from halogend.control.devices import Look, facts_of
+from halogend.control.devices_look import take_look
 
 _RESERVE_SHARE = 0.10
 _LEAST_RESERVE_BYTES = 512 << 20
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+_VISIBLE = MappingProxyType({"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"})
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`cores` are those this process may use; `has_bf16`: the processor multiplies bf16 natively.
-    `kernel_cache` is the folder of compiled kernels where a document names none; empty: there is no place for one."""
+    """`cores` are those this process may use; `has_bf16`: the processor multiplies bf16 natively. `devices` are in
+    order of choice; `look` is what the drivers showed of accelerators. `kernel_cache` is the folder of compiled
+    kernels where a document names none; empty: there is no place for one."""
 
     cores: int
     has_bf16: bool
     devices: tuple[DeviceFacts, ...]
+    look: Look = field(default_factory=Look)
     kernel_cache: str = ""
 
     def as_divided(self, document: Document) -> Machine:
@@ -36,8 +44,12 @@ class Machine:
 
     @property
     def host(self) -> DeviceFacts | None:
-        """The first device in the memory of the host."""
-        return next((each for each in self.devices if is_on_host(each.id)), None)
+        """The processor and its memory: the first device that is one."""
+        return next((each for each in self.devices if is_processor(each.id)), None)
+
+    def device(self, device_id: str) -> DeviceFacts | None:
+        """By its id or another of its names."""
+        return next((each for each in self.devices if device_id in (each.id, *each.aliases)), None)
 
     def pins(self, device_id: str) -> tuple[int, ...]:
         """Cores that a device's engines are held to; none where that would be all of them."""
@@ -48,9 +60,29 @@ class Machine:
         """How many a device has: all, where it states none."""
         return next((len(each.cores) for each in self.devices if each.id == device_id), 0) or self.cores
 
+    def compute_of(self, device_id: str) -> str:
+        """In what products are computed where nothing is said: bf16 or fp32."""
+        device = self.device(device_id)
+        return "bf16" if self.has_bf16 or (device is not None and device.is_accelerator) else "fp32"
 
-def probe(root: Path = Path("/")) -> Machine:
-    """Raises OSError where /proc cannot be read."""
+    def runs_on(self, device_id: str) -> str:
+        """What an engine's process calls its device: the only accelerator that it sees, or cpu:0."""
+        device = self.device(device_id)
+        return f"{device.kind}:0" if device is not None and device.is_accelerator else "cpu:0"
+
+    def environ_of(self, device_id: str) -> dict[str, str]:
+        """What makes that so."""
+        device = self.device(device_id)
+        seen = device.kind if device is not None else ""
+        return {name: device.address if device and kind == seen else "" for kind, name in _VISIBLE.items()}
+
+
+def probe(
+    root: Path = Path("/"),
+    look: Callable[[Path], Look] = take_look,
+    builds: Callable[[], frozenset[str]] = torch_kinds,
+) -> Machine:
+    """`look` asks the drivers, `builds` the installed torch. Raises OSError where /proc cannot be read."""
     meminfo = _meminfo(root)
     memory = min([meminfo["MemTotal"], *_cgroup_limits(root)])
     cores = tuple(sorted(os.sched_getaffinity(0)))
@@ -62,7 +94,10 @@ def probe(root: Path = Path("/")) -> Machine:
         aliases=("cpu",),
         cores=cores,
     )
-    return Machine(cores=len(cores), has_bf16=_has_bf16(root), devices=(cpu,))
+    seen = look(root)
+    found = facts_of(seen, cpu, builds()) if seen.devices else ()
+    usable, others = [each for each in found if not each.unusable], [each for each in found if each.unusable]
+    return Machine(len(cores), _has_bf16(root), (*usable, cpu, *others), seen)
 
 
 def _meminfo(root: Path) -> dict[str, int]:

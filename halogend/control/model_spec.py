@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from halogend.config.placement import FIRST_DEVICE, is_on_host
 from halogend.config.schema import ModelConfig
 from halogend.control.facts import Resolved
 from halogend.control.machine import Machine
@@ -42,6 +41,7 @@ def replica_spec(resolved: Resolved, index: int, limits: Limits, pool: Pool, mac
         cores=machine.pins(device),
         device=device,
         weight=config.device[index].weight,
+        environ=tuple(machine.environ_of(device).items()),
     )
 
 
@@ -57,7 +57,7 @@ def token_limits(resolved: Resolved) -> Limits:
 
 
 def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, device: str, machine: Machine) -> EngineSpec:
-    config = resolved.config
+    config, there = resolved.config, machine.runs_on(device)
     return EngineSpec(
         path=config.model,
         load_format=config.load_format,
@@ -66,8 +66,8 @@ def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, device: str, ma
         stretched=resolved.geometry.is_stretched(limits.max_model_len),
         kv_cache_dtype=resolved.kv_dtype,
         flash_attention=config.kernels.flash_attention,
-        backend=_backend(config, device),
-        device=FIRST_DEVICE if is_on_host(device) else device,
+        backend=_backend(config, there),
+        device=there,
         may_compile=config.kernels.compile == "auto",
         kernel_cache=config.kernels.cache_dir or machine.kernel_cache,
         max_model_len=resolved.geometry.context_length,
@@ -93,7 +93,7 @@ def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, device: str, ma
 def _backend(config: ModelConfig, device: str) -> str:
     if config.kernels.backend != "auto":
         return config.kernels.backend
-    return "cpu" if is_on_host(device) else "triton"
+    return "cpu" if device.startswith("cpu:") else "triton"
 
 
 def _policy(config: ModelConfig, pool: Pool) -> EnginePolicy:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from halogend.config.facts import mapped_bytes
-from halogend.control.ledger import Holding
+from halogend.config.placement import FIRST_DEVICE
+from halogend.control.ledger import Holding, host_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Peaks:
 
     def look(self, held: Mapping[str, Holding], during: str | None) -> None:
         """`during` is the model whose load is under way."""
-        for device in {each.device for each in held.values()}:
+        for device in {device for each in held.values() for device in touched(each)}:
             use = _use(held, device)
             if device not in self._most or use.total_bytes > self._most[device][0].total_bytes:
                 self._most[device] = (use, during)
@@ -64,7 +65,12 @@ def _use(held: Mapping[str, Holding], device: str) -> Use:
     there = [each for each in held.values() if each.device == device]
     return Use(
         sum(each.weights_bytes for each in there),
-        sum(each.working_bytes for each in there),
+        sum(each.working_bytes for each in there) + host_side(held.values(), device),
         sum(each.kv_bytes for each in there),
         mapped_bytes(file for each in there for file in each.mapped),
     )
+
+
+def touched(holding: Holding) -> tuple[str, ...]:
+    """The devices that it takes bytes of."""
+    return (holding.device, FIRST_DEVICE) if holding.host_bytes else (holding.device,)

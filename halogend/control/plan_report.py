@@ -123,6 +123,7 @@ def _report(subject: Subject, outcome: PlanOutcome, problems: Iterable[Problem],
         "together": False,
         "devices": [],
         "hold": None,
+        "warnings": [],
         **more,
     }
 
@@ -205,6 +206,7 @@ def _bytes(holding: Holding) -> dict[str, Any]:
         "mapped_bytes": holding.mapped_bytes,
         "working_bytes": holding.working_bytes,
         "kv_bytes": holding.kv_bytes,
+        "host_bytes": holding.host_bytes,
         "total_bytes": holding.total_bytes,
     }
 

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from halogend.config.codes import Code
+from halogend.config.placement import is_processor
 from halogend.control.client import Client
 from halogend.control.doing import Looks
 from halogend.control.health import LATE_S, Pulse, suspects, verdict
@@ -36,6 +37,7 @@ from halogend.wire.messages import (
     EngineStats,
     Hello,
     PoolResized,
+    SetRest,
     SetThreads,
     StartFailed,
     TextReady,
@@ -91,6 +93,7 @@ class Replica:
         self.weight = spec.weight
         self.trouble = ""
         self.deaths: tuple[float, ...] = ()
+        self._rest = 0.0
         self.leases: set[Lease] = set()
         self._idle = asyncio.Event()
         self._host = host
@@ -159,8 +162,10 @@ class Replica:
         self.memory.take(held, is_ready=self.state is State.READY)
 
     def learn(self, expected: Holding) -> None:
-        """From the measure taken when it was ready."""
-        self.memory.learn(expected, self.ready.engine.transient_bytes)
+        """From the measure taken when it was ready. What lies in an accelerator's memory is in no measure of the
+        processes."""
+        if is_processor(self.spec.engine.device):
+            self.memory.learn(expected, self.ready.engine.transient_bytes)
 
     # --- start ------------------------------------------------------------------------------
 
@@ -171,7 +176,9 @@ class Replica:
         """
         try:
             try:
-                await self._workers.launch(self.spec.text, self.spec.engine, self.client.connect)
+                await self._workers.launch(
+                    self.spec.text, self.spec.engine, self.client.connect, dict(self.spec.environ)
+                )
             except OSError as error:
                 raise self._startup.error(Code.START_FAILED, f"its processes could not be started: {error}") from error
             self._watcher = asyncio.create_task(self._watch())
@@ -190,6 +197,12 @@ class Replica:
 
     def set_threads(self, threads: int) -> None:
         self._workers.tell(ENGINE, SetThreads(threads=threads))
+
+    def set_rest(self, share: float) -> None:
+        """Of the time, that its engine computes nothing; said when it is another than before."""
+        if share != self._rest:
+            self._rest = share
+            self._workers.tell(ENGINE, SetRest(share=share))
 
     # --- leases -------------------------------------------------------------------------------
 

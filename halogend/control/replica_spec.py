@@ -10,7 +10,8 @@ from halogend.wire.messages import EngineSpec, TextSpec
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
     """Frozen before the processes start. `cores` are those they run on; none: all. `weight` is its part of the
-    requests beside other replicas, `fingerprint` that of the checkpoint that is meant."""
+    requests beside other replicas, `fingerprint` that of the checkpoint that is meant. `environ` is what makes the
+    engine see its device alone."""
 
     model: str
     text: TextSpec
@@ -21,3 +22,4 @@ class ReplicaSpec:
     fingerprint: str = ""
     device: str = ""
     weight: float = 1.0
+    environ: tuple[tuple[str, str], ...] = ()

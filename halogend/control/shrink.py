@@ -37,6 +37,9 @@ def may_shrink(unit: Unit, target: Target, house: House) -> bool:
     serving, active = unit.alive(), unit.active
     if target.way is not Way.SHRINK or serving is None or active is None or len(serving.replicas) != 1:
         return False
+    misfit = house.misfit(target.parts, room_of(unit))
+    if misfit is not None and misfit[0].device != target.device:
+        return False  # what is missing of the host no pool on an accelerator has
     return _left(unit, serving, target, house) >= active.floor_bytes
 
 

@@ -7,11 +7,13 @@ hold lets through.
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 
+from halogend.control.aside import aside
 from halogend.control.history import Hold, Kept
 from halogend.control.ledger_view import ledger_view
 from halogend.control.plan_report import rooms_of
@@ -20,17 +22,20 @@ from halogend.control.push import Push
 from halogend.control.receipts import Milestone, Receipt
 from halogend.control.reconciler import Reconciler
 from halogend.control.requests import RequestError
+from halogend.control.selftest_record import read_record
 from halogend.control.source import Content, NothingYetError, SourceError
 
 _log = structlog.get_logger()
 
 
 class Steering:
-    """Single writer of the hold; everything else goes through the reconciler."""
+    """Single writer of the hold; everything else goes through the reconciler. `state` is where a self-test leaves
+    what it found."""
 
-    def __init__(self, reconciler: Reconciler) -> None:
+    def __init__(self, reconciler: Reconciler, state: Path | None = None) -> None:
         self._reconciler = reconciler
         self._history = reconciler.history
+        self._state = state
 
     async def start(self, *, resume: bool) -> tuple[Receipt, ...]:
         """The first document: the source's. While changes are held it is the one that was active last,
@@ -57,7 +62,11 @@ class Steering:
 
     async def plan(self, given: Given | None = None) -> dict[str, Any]:
         """JSON-ready; None: what the source holds."""
-        return {**await self._reconciler.plan(given), "hold": self.hold_view()}
+        plan = await self._reconciler.plan(given)
+        devices = [each["device"] for each in plan["devices"]]
+        record = await aside(lambda: read_record(self._state))
+        warnings = [] if record is None else record.warnings(devices)
+        return {**plan, "hold": self.hold_view(), "warnings": warnings}
 
     async def plan_rollback(self, receipt_id: str | None) -> dict[str, Any]:
         """What `rollback` would do. Raises RequestError as it does."""

@@ -156,10 +156,10 @@ def _refused(
     now: Now, first: Mapping[str, Target], documents: tuple[Document | None, Document], wanted: Mapping[str, Target]
 ) -> tuple[Plan, Forecast]:
     """The bytes show what the first way would have taken."""
-    bytes_, parts = _played(now, first, documents[1]), apart(now.present, first).wanted
+    bytes_ = _played(now, first, documents[1])
     problems: tuple[Problem, ...] = tuple(
-        does_not_fit(parts[key], taken, *_advice(now, wanted[model_of(key)], documents[1]))
-        for key, taken in bytes_.misfits.items()
+        does_not_fit(side, taken, *_advice(now, wanted[model_of(key)], documents[1]))
+        for key, (side, taken) in bytes_.misfits.items()
     )
     return replace(_plan(now, first, documents), problems=problems), together(bytes_)
 

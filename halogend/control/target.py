@@ -14,10 +14,10 @@ import msgspec
 
 from halogend.config.changes import model_changes
 from halogend.config.fields import Apply
-from halogend.config.placement import share_memory
+from halogend.config.placement import FIRST_DEVICE, is_on_host, share_memory
 from halogend.config.schema import ModelConfig
 from halogend.control.facts import Inputs
-from halogend.control.ledger import Holding, together
+from halogend.control.ledger import Holding, host_side, together
 from halogend.control.load_plan import LoadPlan
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.route import RouteSettings
@@ -50,7 +50,7 @@ class Target:
     request; `holding.kv_bytes` is what the pool may grow to. `budget_bytes` is what generations may take of its
     device, `shared_bytes` of the memory that its device is part of: more, where a document divides the host.
     `elsewhere` is the same state on other devices, in order of choice. All this is of one replica, the first;
-    `others` are the same for the further ones."""
+    `others` are the same for the further ones. `host_budget_bytes` is what generations may take of the host."""
 
     config: ModelConfig
     inputs: Inputs
@@ -65,6 +65,7 @@ class Target:
     landing: Landing = Landing.HOME
     elsewhere: tuple[Target, ...] = ()
     others: tuple[Target, ...] = ()
+    host_budget_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -74,6 +75,22 @@ class Target:
     def parts(self) -> tuple[Target, ...]:
         """One for each replica."""
         return (self, *self.others)
+
+    @property
+    def sides(self) -> tuple[Target, ...]:
+        """Itself, and what its processes take of the host besides as if that were all: each has to fit."""
+        if not self.holding.host_bytes:
+            return (self,)
+        there = Holding(FIRST_DEVICE, 0, self.holding.host_bytes, 0)
+        budget = self.host_budget_bytes
+        host = replace(self, holding=there, floor_bytes=0, budget_bytes=budget, shared_bytes=budget, others=())
+        return (self, host)
+
+    def misfit(self, held: Iterable[Holding]) -> tuple[Target, int] | None:
+        """The side of it that has no room beside what is held, and the bytes that are taken there."""
+        held = list(held)
+        taken = [(side, side.taken_of(held)) for side in self.sides]
+        return next(((side, bytes_) for side, bytes_ in taken if not side.fits_beside(bytes_)), None)
 
     def over(self, surplus_bytes: int) -> Target:
         """With so much more working memory than was estimated: as measured of a replica that runs."""
@@ -113,9 +130,12 @@ class Target:
         """Bytes of its device's budget that others take, but for files that it maps too: what they hold there, and so
         much of what they hold of the memory around it as leaves less. Where the devices stay as they are those are
         the same."""
-        around = [each for each in held if share_memory(each.device, self.holding.device)]
-        there = together((each for each in around if each.device == self.holding.device), self.holding.mapped)
-        return max(there, together(around, self.holding.mapped) - (self.shared_bytes - self.budget_bytes))
+        held, device = list(held), self.holding.device
+        around = [each for each in held if share_memory(each.device, device)]
+        there = together((each for each in around if each.device == device), self.holding.mapped)
+        processes = sum(each.host_bytes for each in held) if is_on_host(device) else 0
+        whole = together(around, self.holding.mapped) + processes
+        return max(there + host_side(held, device), whole - (self.shared_bytes - self.budget_bytes))
 
     def fits_beside(self, taken_bytes: int) -> bool:
         """Is there room for its weights, working memory and the least pool where `taken_bytes` are held?"""

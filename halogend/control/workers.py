@@ -53,9 +53,14 @@ class Workers:
         return {role: worker.pulse for role, worker in self.by_role.items()}
 
     async def launch(
-        self, text: TextSpec, engine: EngineSpec, connect: Callable[[socket.socket], Awaitable[None]]
+        self,
+        text: TextSpec,
+        engine: EngineSpec,
+        connect: Callable[[socket.socket], Awaitable[None]],
+        engine_environ: Mapping[str, str],
     ) -> None:
-        """Starts both; `connect` takes the daemon's end of what carries requests. Raises OSError."""
+        """Starts both; `connect` takes the daemon's end of what carries requests, `engine_environ` is what the engine
+        finds besides. Raises OSError."""
         text_data, daemon_data = socket.socketpair()
         text_engine, engine_data = socket.socketpair()
         with text_data, text_engine, engine_data:  # the children's; our copies are closed in any case
@@ -63,6 +68,7 @@ class Workers:
             first = await self._spawn(TEXT, {"data": text_data, "engine": text_engine}, self._host.child_environ(1))
             first.tell(StartText(spec=text))
             environ = self._host.child_environ(engine.threads) | backend_environment(engine.backend, engine.device)
+            environ |= engine_environ
             second = await self._spawn(ENGINE, {"data": engine_data}, environ)
             second.tell(StartEngine(spec=engine))
 

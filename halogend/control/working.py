@@ -27,6 +27,9 @@ TEXT_TOKEN_BYTES = 480  # a token of the vocabulary, with its merges
 RENDERER_BYTES = 16 << 20
 # By what products are in: measured at Ready, five products, each with 32 numbers of rows.
 PRODUCTS_BYTES = MappingProxyType({"bf16": 56 << 20, "fp32": 32 << 20})
+CONTEXT_BYTES = 640 << 20  # on a device: its context, the libraries' own scratch memory, recorded steps
+DRIVER_BYTES = 320 << 20  # of the host: what a device's runtime holds in a process
+STAGING_BYTES = 128 << 20  # of the host: pinned buffers that weights go through
 _GROUP_VALUES = 8 << 20  # gathered at once of several sequences; one alone may need more
 _WIDE_BYTES = 4  # soft-capped scores and their context are float32
 
@@ -45,6 +48,24 @@ class Work:
 def working_bytes(geometry: Geometry, model: ModelConfig, work: Work) -> int:
     products = 0 if work.products is None else PRODUCTS_BYTES[work.products]
     return _processes(geometry.vocab, work) + products + _steps(geometry, model, work)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Working memory of a replica on an accelerator: there, and of the host."""
+
+    device_bytes: int
+    host_bytes: int
+
+
+def working_on_device(geometry: Geometry, model: ModelConfig, work: Work) -> Split:
+    """On a device with memory of its own. Contexts are read where they lie, so a step takes its rows' values and
+    the logits, in float32 and as they were computed. The constants were not measured on a device."""
+    widest = 2 * geometry.ffn if geometry.experts is None else 2 * geometry.experts.used * geometry.experts.ffn
+    row = 4 * geometry.hidden + (geometry.heads + 2 * geometry.kv_heads) * geometry.head_dim + widest
+    steps = (work.step_tokens + model.max_batch) * row * _WIDE_BYTES
+    logits = 2 * model.max_batch * geometry.vocab * _WIDE_BYTES
+    return Split(CONTEXT_BYTES + steps + logits, _processes(geometry.vocab, work) + DRIVER_BYTES + STAGING_BYTES)
 
 
 def _processes(vocab: int, work: Work) -> int:

@@ -1,7 +1,7 @@
 """The engine's loop: frames in, a step, one frame out for the whole batch.
 
-One thread. It never waits while work is pending and never blocks in send. A live change takes
-effect between two steps.
+One thread. It never waits while work is pending, unless its device is too hot, and never blocks in send. A live
+change takes effect between two steps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from halogend.engine.cooling import Cooling
 from halogend.engine.endings import ended, failed
 from halogend.engine.execute import ENGINE_ERROR, Executor
 from halogend.engine.interface import Loaded
@@ -37,6 +38,7 @@ from halogend.wire.messages import (
     PoolResized,
     PrepareEngine,
     Sampled,
+    SetRest,
     SetThreads,
     StepOutput,
     Stop,
@@ -84,6 +86,7 @@ class EngineLoop:
         self._live = LiveLimits(spec, loaded)
         self._meter = StepMeter()
         self._rest = Rest()
+        self._cooling = Cooling()
         self._refused: list[Ended] = []
         self._ended: list[End] = []
         self._stopped = False
@@ -107,6 +110,8 @@ class EngineLoop:
         if self._stopped:
             return
         now = self._clock()
+        if self._cools(now):
+            return
         self._end(self._scheduler.expire(now))
         self._heed_pins(now)
         events = self._step(now)
@@ -116,6 +121,13 @@ class EngineLoop:
         self._progress.set_busy(is_busy)
         if not is_busy:
             self._be_idle()
+
+    def _cools(self, now: float) -> bool:
+        """Nothing is computed yet, so that the device cools; what comes meanwhile is heard."""
+        left_s = self._cooling.left_s(now) if self._scheduler.has_requests else 0.0
+        if left_s > 0:
+            wait((self._channels.control, self._channels.data), left_s)
+        return left_s > 0
 
     def _heed_pins(self, now: float) -> None:
         """Those whose time is over go when the next step is planned, and their memory may go back."""
@@ -201,6 +213,8 @@ class EngineLoop:
                 self._stopped = True
             case SetThreads():
                 self._loaded.runner.set_threads(message.threads)
+            case SetRest():
+                self._cooling.set(message.share)
             case PrepareEngine():
                 self._channels.control.send(self._live.prepare(message, self._scheduler.positions_promised))
             case Commit():
@@ -259,7 +273,10 @@ class EngineLoop:
     # --- a step -------------------------------------------------------------------------------------
 
     def _step(self, now: float) -> Events:
-        """The next one is submitted; what the oldest under way brought, if it is time to look."""
+        """The next one is submitted; what the oldest under way brought, if it is time to look. A device that is to rest
+        has nothing ahead of it."""
+        if self._cooling.is_on and self._under_way:
+            return self._collect()
         plan = self._scheduler.schedule(now)
         if plan is not None:
             self._progress.set_busy(True)
@@ -267,12 +284,13 @@ class EngineLoop:
             self._under_way.submit(plan, now)
         elif not self._under_way and self._scheduler.has_requests:
             raise InvariantError(f"nothing can be computed for {self._scheduler.stats}")
-        if self._under_way.is_full or (plan is None and self._under_way):
+        if self._under_way.is_full or (self._under_way and (plan is None or self._cooling.is_on)):
             return self._collect()
         return _NOTHING
 
     def _collect(self) -> Events:
         step = self._under_way.collect()
+        self._cooling.computed(step.seconds, self._clock())
         events = self._scheduler.apply(step.result)
         self._meter.step(step.plan, step.seconds)
         self._progress.bump()

@@ -23,6 +23,7 @@ class MetricRow:
 
 MODEL = ("model",)
 GENERATION = ("model", "generation")
+DEVICE = ("device",)
 
 METRICS = (
     MetricRow("build_info", "gauge", "Always 1; the version is in the label.", ("version",)),
@@ -44,6 +45,12 @@ METRICS = (
         "Bytes on a device by use, reserve and foreign too.",
         ("device", "use"),
     ),
+    MetricRow("device_temperature_celsius", "gauge", "Temperature of an accelerator as its driver tells it.", DEVICE),
+    MetricRow("device_temperature_limit_celsius", "gauge", "Temperature over which its engines rest.", DEVICE),
+    MetricRow("device_rest_ratio", "gauge", "Share of the time that its engines rest so that it cools.", DEVICE),
+    MetricRow("device_clock_hertz", "gauge", "Clock of an accelerator's processors.", DEVICE),
+    MetricRow("device_power_watts", "gauge", "What an accelerator draws.", DEVICE),
+    MetricRow("device_memory_used_bytes", "gauge", "Memory of an accelerator that is in use, by anybody.", DEVICE),
     MetricRow("memory_held_bytes", "gauge", "Anonymous and shared memory of a generation's processes.", GENERATION),
     MetricRow(
         "working_memory_surplus_bytes",

@@ -146,6 +146,14 @@ class Metrics:
             self.memory(device, _RESERVE, reserve)
             self.memory(device, _FOREIGN, foreign)
 
+    def device(self, device: str, values: Mapping[str, float | None]) -> None:
+        """By metric, of an accelerator; None where nothing is told."""
+        for name, value in values.items():
+            if value is None:
+                self._drop(name, (device,))
+            else:
+                self._set(name, (device,), value)
+
     def memory_held(self, model: str, generation: int, bytes_: int) -> None:
         self._set("memory_held_bytes", (model, str(generation)), bytes_)
 

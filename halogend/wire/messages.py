@@ -252,6 +252,12 @@ class SetThreads(Message, frozen=True, kw_only=True):
     threads: int
 
 
+class SetRest(Message, frozen=True, kw_only=True):
+    """The share of the time that an engine computes nothing from the next step on, below 1: its device is too hot."""
+
+    share: float
+
+
 class EngineStats(Message, frozen=True, kw_only=True):
     """A snapshot, about once a second while anything changes. Counters only grow.
 
@@ -391,6 +397,7 @@ AnyMessage = (
     | PoolResized
     | Discard
     | SetThreads
+    | SetRest
     | EngineStats
     | Stop
     | Submit

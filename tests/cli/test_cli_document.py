@@ -87,7 +87,7 @@ def test_target_stands_in_for_the_machines_devices(write: Write, capsys: pytest.
     both = ["--target", "ai_max_395:0", "--target", "ai_max_395:1"]
     assert main(["check", "--offline", *both, path]) == 0
     assert main(["check", "--offline", "--target", "h100", path]) == 1
-    assert "this machine has h100:0" in capsys.readouterr().out
+    assert "this machine has cuda:0 = h100:0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["/no/such"], ["/dev/null/file.yaml"], ["--target", "abacus", __file__]])

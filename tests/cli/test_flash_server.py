@@ -127,16 +127,6 @@ def test_a_file_is_served_as_by_run_and_its_faults_have_lines(tmp_path, tiny, ca
     assert "max_batch: 64\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["--selftest"]])
-def test_what_comes_with_the_kernels_is_refused_by_name(words, capsys):
-    assert flash_server.main(words) == 78
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    for line, word in zip(captured.err.splitlines(), words, strict=True):
-        flag = word.replace("_", "-")
-        assert line.startswith(f"{flag}: HCF-1017: `{flag}` is not available yet (")
-
-
 def test_help_names_every_flag_that_is_suggested(capsys):
     with pytest.raises(SystemExit) as raised:
         flash_server.main(["--help"])

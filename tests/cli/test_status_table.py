@@ -158,3 +158,49 @@ def test_without_a_document_no_device_is_shown_and_why_no_edit_is_seen_is():
     lines = status_lines({**STATUS, "devices": {"cpu:0": {"held_bytes": 0}}, "source_watch": source})
     assert not any("cpu:0" in line for line in lines)
     assert "! no edit is seen: /etc/c.yaml cannot be read: Permission denied" in lines
+
+
+ACCELERATOR = {
+    "names": ["cuda:0", "h100:0"],
+    "name": "NVIDIA H100 80GB HBM3",
+    "product": "h100",
+    "arch": "sm_90",
+    "unusable": None,
+    "is_told": True,
+    "used_bytes": 1 << 30,
+    "temperature_c": 61.0,
+    "limit_c": 87.0,
+    "rest": 0.0,
+    "clock_mhz": 1980,
+    "memory_clock_mhz": 2619,
+    "power_w": 310.5,
+    "links": [{"kind": "pcie", "to": "host", "detail": "gen 5 x16", "bytes_per_s": 63e9}],
+}
+
+
+def with_accelerator(**facts):
+    device = {**STATUS["devices"]["cpu:0"], "accelerator": {**ACCELERATOR, **facts}}
+    lines = status_lines({**STATUS, "devices": {**STATUS["devices"], "cuda:0": device}})
+    return [line for line in lines if "cuda:0" in line][1:]  # but for its row of bytes
+
+
+def test_an_accelerator_that_is_well_is_one_line():
+    assert with_accelerator() == [
+        "  cuda:0 = h100:0: NVIDIA H100 80GB HBM3, sm_90; 61 C (limit 87 C), 1,980 MHz, 310 W; pcie gen 5 x16"
+    ]
+
+
+def test_an_accelerator_that_is_held_at_its_limit_wants_an_eye():
+    _, line = with_accelerator(temperature_c=88.0, rest=0.23)
+    assert line == "! cuda:0 is held at 87 C: its engines rest 23 % of the time"
+
+
+def test_what_is_not_told_of_an_accelerator_is_left_out_and_what_is_wrong_is_said():
+    first, wrong = with_accelerator(
+        temperature_c=None, limit_c=None, clock_mhz=None, power_w=None, links=[], unusable="it is divided"
+    )
+    assert first == "  cuda:0 = h100:0: NVIDIA H100 80GB HBM3, sm_90"
+    assert wrong == "! no engine can run on cuda:0: it is divided"
+    assert with_accelerator(is_told=False)[-1] == "! nothing is told of cuda:0 now"
+    lines = status_lines({**STATUS, "devices_not_seen": ["the driver is not loaded"]})
+    assert lines[-1] == "! devices are not seen: the driver is not loaded"

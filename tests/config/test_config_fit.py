@@ -12,7 +12,6 @@ from halogend.config.facts import DeviceFacts, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.placement import divided, kv_ratios
 from halogend.config.problems import Problem
 from halogend.config.rules import check
-from halogend.config.targets import target
 
 MIB = 1 << 20
 FINE = ModelFacts(
@@ -215,15 +214,6 @@ def test_models_on_other_devices_do_not_share() -> None:
     ).document
     assert document is not None
     assert kv_ratios(document) == {("a", "cpu:0"): 0.75, ("b", "cuda:0"): 0.75}
-
-
-def test_targets() -> None:
-    assert target("ai_max_395").id == "ai_max_395:0"
-    assert target("h200:3").id == "h200:3"
-    with pytest.raises(ValueError, match="known are ai_max_395"):
-        target("cpu")
-    with pytest.raises(ValueError, match="names no known device"):
-        target("h200:x")
 
 
 HOST = DeviceFacts(

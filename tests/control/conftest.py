@@ -8,10 +8,10 @@ from support.played.world import GIB, World, until
 async def world(tmp_path):
     made = []
 
-    async def make(memory_bytes=64 * GIB, folder=None, state=None):
+    async def make(memory_bytes=64 * GIB, folder=None, state=None, accelerators=()):
         folder = folder or tmp_path / str(len(made))
         folder.mkdir(exist_ok=True)
-        new = World(folder, memory_bytes, state)
+        new = World(folder, memory_bytes, state, accelerators)
         made.append(new)
         await new.stage.open()
         return new

@@ -87,6 +87,7 @@ def test_every_row_can_be_written_and_is_scraped(metrics: Metrics) -> None:
     metrics.memory("cpu:0", "weights", 7)
     metrics.access_refused("infer", "invalid_api_key")
     metrics.certificates({"admin": 9.0})
+    metrics.device("cuda:0", {row.name: 1.0 for row in METRICS if row.name.startswith("device_")})
     names = {name for name, _ in scrape(metrics)}
     for row in METRICS:
         suffix = {"counter": "_total", "gauge": "", "histogram": "_count"}[row.kind]
@@ -219,3 +220,10 @@ def test_what_is_kept_free_and_what_others_use_go_with_their_device(metrics: Met
     assert value(metrics, "memory_bytes", device="cpu:0", use="reserve") == 9
     assert value(metrics, "memory_bytes", device="cpu:1", use="foreign") is None
     assert value(metrics, "memory_bytes", device="cpu:1", use="weights") == 5
+
+
+def test_what_is_not_told_of_a_device_any_more_has_no_series(metrics: Metrics) -> None:
+    metrics.device("cuda:0", {"device_temperature_celsius": 61.0, "device_rest_ratio": 0.0})
+    metrics.device("cuda:0", {"device_temperature_celsius": None, "device_rest_ratio": 0.25})
+    told = {name: value for (name, _), value in scrape(metrics).items() if name.startswith("halogen_device_")}
+    assert told == {"halogen_device_rest_ratio": 0.25}

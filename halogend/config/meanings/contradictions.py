@@ -72,6 +72,9 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
         ("`shrink` takes memory from the one pool of a model on one device; `rolling` goes from replica to replica of "
          "a data-parallel one."),
         "Take `auto`, or the strategy that the message names. A model's own `reload` overrides the document's."),
+    "HCF-1122": ("a processor has no temperature limit",
+        "`thermal` limits accelerators, whose drivers tell how hot they are; nothing would be limited here.",
+        "Remove the line, or name an accelerator."),
     "HCF-1124": ("a probation without a generation to go back to",
         ("`probation` keeps the generation before until the new one has proved itself; `strategy: replace` ends it "
          "before the new one is loaded."),
@@ -132,5 +135,10 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
     "HCF-1210": ("the devices ask for more memory than the host has",
         "Several `cpu:N` divide the memory of one host; the sizes that are stated are more than that, or leave none.",
         "Lower `memory` of some, or leave it out: what the others leave is shared by cores."),
+    "HCF-1211": ("no engine can run on the device",
+        ("The device is there, and something that an engine needs on it is not: a build of torch for its maker, "
+         "arithmetic its kernels are written in, or the whole of it."),
+        ("Install what the message names (`pip install` a build of torch with CUDA or ROCm), or take another "
+         "device; `halogend status` lists them.")),
 }
 # fmt: on

@@ -21,6 +21,7 @@ from halogend.wire.messages import (
     Prepared,
     PrepareEngine,
     Sampled,
+    SetRest,
     SetThreads,
     StartEngine,
     StepOutput,
@@ -52,6 +53,8 @@ class Engine(Player):
                 self.at("discard", lambda order: None)
             case SetThreads():
                 self.at("threads", lambda order: None, threads=message.threads)
+            case SetRest():
+                self.at("rest", lambda order: None, share=message.share)
             case Generate():
                 self.at("generate", lambda order: self._generate(order, message), **_asked(message))
             case Abort():

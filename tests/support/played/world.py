@@ -56,7 +56,8 @@ class PlayedHost(Host):
     more: Mapping[str, str] = field(default_factory=dict)
 
     def child_environ(self, threads: int) -> dict[str, str]:
-        return {**super().child_environ(threads), "PYTHONPATH": str(_TESTS), **self.more}
+        ours = os.pathsep.join((str(_TESTS), str(_TESTS.parent)))  # of this checkout, whichever is installed
+        return {**super().child_environ(threads), "PYTHONPATH": ours, **self.more}
 
 
 class PlayedSockets:
@@ -97,9 +98,16 @@ def document(*models: dict[str, Any], **top: Any) -> str:
 
 
 class World:
-    """`text` is what the source holds; None: it cannot be read. `state` is where history is kept."""
+    """`text` is what the source holds; None: it cannot be read. `state` is where history is kept; `accelerators` are
+    there beside the host."""
 
-    def __init__(self, folder: Path, memory_bytes: int, state: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        memory_bytes: int,
+        state: Path | None = None,
+        accelerators: tuple[DeviceFacts, ...] = (),
+    ) -> None:
         self.folder = folder
         self.stage = Stage(folder / "stage")
         self.sockets = PlayedSockets()
@@ -117,8 +125,9 @@ class World:
         device = DeviceFacts(id="cpu:0", memory_bytes=memory_bytes, aliases=("cpu",))
         source = Source("config.yaml", {}, self._read)
         history = History(None if state is None else StateDir.open(state))
-        self.reconciler = Reconciler(self.house, Machine(4, False, (device,)), self.sockets, source, history)
-        self.steering = Steering(self.reconciler)
+        machine = Machine(4, False, (device, *accelerators))
+        self.reconciler = Reconciler(self.house, machine, self.sockets, source, history)
+        self.steering = Steering(self.reconciler, state)
         self.is_stopped = False
 
     # --- documents --------------------------------------------------------------------------------
