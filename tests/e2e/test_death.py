@@ -1,6 +1,7 @@
 """Every part is killed in turn: typed errors, nobody else notices, nothing is left behind."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -12,14 +13,28 @@ from support.live import alive, descendants, document, free_port, live, until
 from support.tiny_models import tiny_llama
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """Gives the daemon that runs, with models x and y, and starts one where none does: some of these tests end it."""
+    started = []
+
+    def daemon():
+        if not started or started[-1].process.poll() is not None:
+            folder, port = tmp_path_factory.mktemp("two"), free_port()
+            tiny_llama(folder / "a.gguf", layers=2, context=4096)
+            models = [{"name": name, "model": f"{folder}/a.gguf", "precision": "fp32"} for name in "xy"]
+            text = document(port, *models, server={"ready": "all"})
+            started.append(stack.enter_context(live(folder, text, port)))
+        return started[-1].until_serving()
+
+    with contextlib.ExitStack() as stack:
+        yield daemon
+
+
 @pytest.fixture
-def two(tmp_path):
-    """A daemon with two models, x and y."""
-    tiny_llama(tmp_path / "a.gguf", layers=2, context=4096)
-    port = free_port()
-    models = [{"name": name, "model": f"{tmp_path}/a.gguf", "precision": "fp32"} for name in "xy"]
-    with live(tmp_path, document(port, *models, server={"ready": "all"}), port) as daemon:
-        yield daemon.until_serving()
+def two(running):
+    """A daemon whose models x and y serve."""
+    return running()
 
 
 LONG_TOKENS = 600
@@ -56,7 +71,8 @@ class Stream:
 
 
 async def test_an_engine_killed_under_eight_streams(two):
-    engine = (await asyncio.to_thread(two.pids, "x"))["engine"]
+    numbers = generations(two)
+    engine = two.pids("x")["engine"]
     async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=20)) as client:
         prompt = await endless_prompt(client, two.url)
         doomed = [Stream(client, two.url, "x", prompt) for _ in range(8)]
@@ -78,23 +94,31 @@ async def test_an_engine_killed_under_eight_streams(two):
             assert len(each.events) > before
             assert not any("error" in event for event in each.events)
             assert each.events[-1]["choices"][0]["finish_reason"] == "length"
-    status = await asyncio.to_thread(two.status)
-    assert status["models"]["x"]["serving"]["generation"] == 2
-    assert status["models"]["y"]["serving"]["generation"] == 1
+    assert generations(two) == {"x": numbers["x"] + 1, "y": numbers["y"]}
+
+
+def generations(daemon):
+    return {name: model["serving"]["generation"] for name, model in daemon.status()["models"].items()}
 
 
 @pytest.mark.parametrize("role", [pytest.param("text", marks=pytest.mark.slow), "engine"])
 def test_s10_either_process_of_a_generation_may_die(two, role):
-    pids = two.pids("x")
+    pids = two.pids("y")
     os.kill(pids[role], signal.SIGKILL)
-    until(lambda: two.status()["models"]["x"]["serving"] and two.pids("x") != pids, "it is started again")
+    until(lambda: is_another(two, "y", pids), "it is started again")
     until(lambda: not any(alive(pid) for pid in pids.values()), "the other half is ended too")
-    answer = httpx.post(f"{two.url}/v1/completions", json={"model": "x", "prompt": "b", "max_tokens": 1}, timeout=60)
+    answer = httpx.post(f"{two.url}/v1/completions", json={"model": "y", "prompt": "b", "max_tokens": 1}, timeout=60)
     assert answer.status_code == 200
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("state", ["first load", "load", "restart"])
+def is_another(daemon, model, pids):
+    serving = daemon.status()["models"][model]["serving"]
+    return serving and serving["pids"] != pids
+
+
+@pytest.mark.parametrize(
+    "state", ["first load", *(pytest.param(each, marks=pytest.mark.slow) for each in ("load", "restart"))]
+)
 def test_s12_a_daemon_killed_in_any_state_leaves_no_process(tmp_path, state):
     """Its engines load or come back at that moment; the one that serves is stopped, and cannot end itself."""
     models = [tiny_llama(tmp_path / f"{name}.gguf", layers=2, context=4096).path for name in "ab"]
@@ -117,6 +141,7 @@ def test_s12_a_daemon_killed_in_any_state_leaves_no_process(tmp_path, state):
         until(lambda: not any(alive(pid) for pid in children), "all children are gone", patience_s=10.0)
 
 
+@pytest.mark.slow
 def test_s12_a_killed_daemon_leaves_no_process(two):
     children = descendants(two.pid)
     assert len(children) >= 4
@@ -152,14 +177,15 @@ def _settled_or_failed(daemon):
 
 
 def test_s1_a_stopped_engine_makes_health_fail(two):
-    engine = two.pids("x")["engine"]
+    pids = two.pids("x")
     assert httpx.get(f"{two.url}/healthz").status_code == 200
-    os.kill(engine, signal.SIGSTOP)
+    os.kill(pids["engine"], signal.SIGSTOP)
     try:
         until(lambda: httpx.get(f"{two.url}/healthz").status_code != 200, "health fails", patience_s=8)
         assert httpx.get(f"{two.url}/livez").status_code == 200
     finally:
-        os.kill(engine, signal.SIGCONT)
+        os.kill(pids["engine"], signal.SIGKILL)
+    until(lambda: is_another(two, "x", pids), "another serves")
 
 
 def test_s4_sigterm_lets_a_stream_end_and_exits_zero(two):

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import signal
+import socket
+from pathlib import Path
 
 import httpx
 import pytest
@@ -143,121 +145,130 @@ def completion(url, prompt="alpha 0", model="chat"):
     return httpx.post(f"{url}/v1/completions", json=payload, timeout=60)
 
 
-def test_every_trigger_applies_an_edit_and_a_bad_one_changes_nothing(pair):
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A daemon for all of these, each of which begins with a document of its own; `port` is its first one. Its two
+    models answer differently."""
+    folder, port = tmp_path_factory.mktemp("swap"), free_port()
+    tiny_llama(folder / "a.gguf", layers=2)
+    tiny_gemma3(folder / "b.gguf", layers=2)
+    with live(folder, text_of(folder, port, "a"), port) as daemon:
+        daemon.port = port
+        yield daemon.until_serving()
+        assert daemon.stop() == 0
+        assert not Path(daemon.admin.removeprefix("unix:")).exists()
+
+
+def begun(daemon, *models, **more):
+    """It serves what is asked for."""
+    daemon.write(text_of(daemon.folder, daemon.port, "a", **more) if not models else document(daemon.port, *models))
+    assert daemon.reload("closed")[1]["outcome"] in ("applied", "unchanged")
+    return daemon
+
+
+def generation(daemon):
+    return daemon.status()["models"]["chat"]["serving"]["generation"]
+
+
+def test_every_trigger_applies_an_edit_and_a_bad_one_changes_nothing(shared):
     """A rename over the file, SIGHUP, `halogend reload`; then problems with their place."""
-    port = free_port()
-    with live(pair, text_of(pair, port, "a"), port) as daemon:
-        daemon.until_serving()
-        first = completion(daemon.url).json()["choices"][0]["text"]
+    folder, port = shared.folder, shared.port
+    before = generation(begun(shared))
+    first = completion(shared.url).json()["choices"][0]["text"]
 
-        def generation():
-            return daemon.status()["models"]["chat"]["serving"]["generation"]
+    shared.write(text_of(folder, port, "b"))
+    until(lambda: generation(shared) == before + 1, "the edit is applied by the file watch")
+    assert completion(shared.url).json()["choices"][0]["text"] != first
 
-        daemon.write(text_of(pair, port, "b"))
-        until(lambda: generation() == 2, "the edit is applied by the file watch")
-        assert completion(daemon.url).json()["choices"][0]["text"] != first
+    status, receipt = shared.reload()
+    assert (status, receipt["outcome"]) == (0, "unchanged")
 
-        status, receipt = daemon.reload()
-        assert (status, receipt["outcome"]) == (0, "unchanged")
+    shared.write(text_of(folder, port, "b") + "# a comment\n")
+    shared.process.send_signal(signal.SIGHUP)
+    until(lambda: shared.receipts()[0]["trigger"] in ("signal", "file"), "a receipt of the signal")
+    until(lambda: shared.receipts()[0]["outcome"] == "unchanged", "a comment changes nothing")
 
-        daemon.write(text_of(pair, port, "b") + "# a comment\n")
-        daemon.process.send_signal(signal.SIGHUP)
-        until(lambda: daemon.receipts()[0]["trigger"] in ("signal", "file"), "a receipt of the signal")
-        until(lambda: daemon.receipts()[0]["outcome"] == "unchanged", "a comment changes nothing")
+    shared.write(text_of(folder, port, "a", max_batchh=3))
+    status, receipt = shared.reload()
+    assert (status, receipt["outcome"]) == (1, "rejected")
+    (problem,) = receipt["problems"]
+    assert problem["line"]
+    assert "max_batch" in problem["hint"] + problem["message"]
+    assert generation(shared) == before + 1
+    assert completion(shared.url).status_code == 200
 
-        daemon.write(text_of(pair, port, "a", max_batchh=3))
-        status, receipt = daemon.reload()
-        assert (status, receipt["outcome"]) == (1, "rejected")
-        (problem,) = receipt["problems"]
-        assert problem["line"]
-        assert "max_batch" in problem["hint"] + problem["message"]
-        assert generation() == 2
-        assert completion(daemon.url).status_code == 200
-
-        status, receipt = daemon.reload()
-        assert receipt["outcome"] == "rejected"
-        daemon.write(text_of(pair, port, "b", max_batch=3, max_prompt_len=40))
-        status, receipt = daemon.reload()
-        assert (status, receipt["outcome"], generation()) == (0, "applied", 2)
-        assert {change["class"] for change in receipt["models"][0]["changes"]} == {"live"}
-        long = completion(daemon.url, "alpha " * 200)
-        assert long.status_code == 400
-        assert "40" in long.json()["error"]["message"]
-        assert daemon.stop() == 0
+    status, receipt = shared.reload()
+    assert receipt["outcome"] == "rejected"
+    shared.write(text_of(folder, port, "b", max_batch=3, max_prompt_len=40))
+    status, receipt = shared.reload()
+    assert (status, receipt["outcome"], generation(shared)) == (0, "applied", before + 1)
+    assert {change["class"] for change in receipt["models"][0]["changes"]} == {"live"}
+    long = completion(shared.url, "alpha " * 200)
+    assert long.status_code == 400
+    assert "40" in long.json()["error"]["message"]
 
 
-def test_several_models_come_and_go_and_the_short_forms_names_follow_the_path(pair):
-    port = free_port()
-    a, b = {"name": "a", "model": f"{pair}/a.gguf"}, {"name": "b", "model": f"{pair}/b.gguf"}
-    with live(pair, document(port, a, b), port) as daemon:
-        daemon.until_serving()
-        until(lambda: daemon.status()["settled"], "both serve")
-        assert [completion(daemon.url, model=name).status_code for name in "ab"] == [200, 200]
-        daemon.write(document(port, b))
-        assert daemon.reload("closed")[1]["outcome"] == "applied"
-        gone = completion(daemon.url, model="a")
-        assert gone.status_code == 404
-        assert "known: b" in gone.json()["error"]["message"]
-        assert 'model="a"' not in httpx.get(f"{daemon.url}/metrics").text
-        daemon.write(f"model: {pair}/a.gguf\nport: {port}\n")
-        assert daemon.reload("closed")[1]["outcome"] == "applied"
-        assert [completion(daemon.url, model=name).status_code for name in ("default", "a", "b")] == [200, 200, 404]
-        assert daemon.stop() == 0
+def test_several_models_come_and_go_and_the_short_forms_names_follow_the_path(shared):
+    a, b = ({"name": name, "model": f"{shared.folder}/{name}.gguf"} for name in "ab")
+    begun(shared, a, b)
+    assert [completion(shared.url, model=name).status_code for name in "ab"] == [200, 200]
+    shared.write(document(shared.port, b))
+    assert shared.reload("closed")[1]["outcome"] == "applied"
+    gone = completion(shared.url, model="a")
+    assert gone.status_code == 404
+    assert "known: b" in gone.json()["error"]["message"]
+    assert 'model="a"' not in httpx.get(f"{shared.url}/metrics").text
+    shared.write(f"model: {shared.folder}/a.gguf\nport: {shared.port}\n")
+    assert shared.reload("closed")[1]["outcome"] == "applied"
+    assert [completion(shared.url, model=name).status_code for name in ("default", "a", "b")] == [200, 200, 404]
 
 
-def test_replace_holds_requests_until_the_new_model_serves_and_undoes_itself(pair):
-    port = free_port()
+def test_replace_holds_requests_until_the_new_model_serves_and_undoes_itself(shared):
+    folder, port = shared.folder, shared.port
     replace = {"reload": {"strategy": "replace", "drain_timeout_s": 5}}
-    with live(pair, text_of(pair, port, "a", **replace), port) as daemon:
-        daemon.until_serving()
-        first = completion(daemon.url).json()["choices"][0]["text"]
-        daemon.write(text_of(pair, port, "b", **replace))
-        status, receipt = daemon.reload("none")
-        during = completion(daemon.url)
-        assert during.status_code == 200
-        assert daemon.reload("closed")[0] == 0
-        steps = [step["name"] for step in daemon.command("receipts", receipt["id"])[1]["models"][0]["steps"]]
-        assert steps.index("reclaim") < steps.index("load")
-        (pair / "loop.jinja").write_text(
-            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-        )
-        daemon.write(text_of(pair, port, "a", chat_template=f"{pair}/loop.jinja", **replace))
-        status, receipt = daemon.reload("closed")
-        assert (status, receipt["outcome"]) == (1, "failed")
-        assert "template" in receipt["models"][0]["error"]
-        assert completion(daemon.url).json()["choices"][0]["text"] != first
-        assert daemon.stop() == 0
+    begun(shared, **replace)
+    first = completion(shared.url).json()["choices"][0]["text"]
+    shared.write(text_of(folder, port, "b", **replace))
+    status, receipt = shared.reload("none")
+    during = completion(shared.url)
+    assert during.status_code == 200
+    assert shared.reload("closed")[0] == 0
+    steps = [step["name"] for step in shared.command("receipts", receipt["id"])[1]["models"][0]["steps"]]
+    assert steps.index("reclaim") < steps.index("load")
+    (folder / "loop.jinja").write_text(LOOPING_TEMPLATE)
+    shared.write(text_of(folder, port, "a", chat_template=f"{folder}/loop.jinja", **replace))
+    status, receipt = shared.reload("closed")
+    assert (status, receipt["outcome"]) == (1, "failed")
+    assert "template" in receipt["models"][0]["error"]
+    assert completion(shared.url).json()["choices"][0]["text"] != first
 
 
-def test_the_listener_moves_and_a_busy_port_changes_nothing(pair):
-    port, second = free_port(), free_port()
-    with live(pair, text_of(pair, port, "a"), port) as daemon, httpx.Client() as busy:
-        daemon.until_serving()
-        daemon.write(text_of(pair, second, "a"))
-        assert daemon.reload()[1]["outcome"] == "applied"
+def test_the_listener_moves_and_a_busy_port_changes_nothing(shared):
+    folder, port, second = shared.folder, shared.port, free_port()
+    begun(shared)
+    with httpx.Client() as busy:
+        shared.write(text_of(folder, second, "a"))
+        assert shared.reload()[1]["outcome"] == "applied"
         assert completion(f"http://127.0.0.1:{second}").status_code == 200
         with pytest.raises(httpx.ConnectError):
-            completion(daemon.url)
-        import socket
-
+            completion(shared.url)
         with socket.create_server(("127.0.0.1", port)):
-            daemon.write(text_of(pair, port, "a"))
-            status, receipt = daemon.reload()
+            shared.write(text_of(folder, port, "a"))
+            status, receipt = shared.reload()
         assert (status, receipt["outcome"]) == (1, "rejected")
         assert str(port) in receipt["problems"][0]["message"]
         assert receipt["problems"][0]["line"]
         assert completion(f"http://127.0.0.1:{second}").status_code == 200
         assert busy.get(f"http://127.0.0.1:{second}/readyz").status_code == 200
         for host, others in (("0.0.0.0", [200]), ("127.0.0.1", [])):  # noqa: S104  every address is what is asked for
-            model = {"name": "chat", "model": f"{pair}/a.gguf", "precision": "fp32"}
+            model = {"name": "chat", "model": f"{folder}/a.gguf", "precision": "fp32"}
             text = document(second, model, server={"host": host, "auth": "none"})
-            (pair / "next.yaml").write_text(text)
-            assert daemon.command("plan", str(pair / "next.yaml"))[0] == 2
-            daemon.write(text)
-            assert daemon.reload()[1]["outcome"] in ("applied", "unchanged")
+            (folder / "next.yaml").write_text(text)
+            assert shared.command("plan", str(folder / "next.yaml"))[0] == 2
+            shared.write(text)
+            assert shared.reload()[1]["outcome"] in ("applied", "unchanged")
             assert busy.get(f"http://127.0.0.1:{second}/readyz").status_code == 200
             assert statuses(f"http://127.0.0.2:{second}/readyz") == others
-        assert daemon.stop() == 0
 
 
 def statuses(url):
@@ -268,13 +279,8 @@ def statuses(url):
         return []
 
 
-def test_an_admin_socket_that_was_removed_comes_back(pair):
-    port = free_port()
-    with live(pair, text_of(pair, port, "a"), port) as daemon:
-        daemon.until_serving()
-        path = pair / "halogend/admin.sock"
-        path.unlink()
-        until(path.exists, "the socket is put back")
-        assert daemon.status()["settled"]
-        assert daemon.stop() == 0
-        assert not path.exists()
+def test_an_admin_socket_that_was_removed_comes_back(shared):
+    path = Path(shared.admin.removeprefix("unix:"))
+    path.unlink()
+    until(path.exists, "the socket is put back")
+    assert shared.status()["version"]

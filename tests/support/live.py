@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from typing import Any
 
 import httpx
 import yaml
+
+from halogend.cli.main import main
 
 API_VERSION = "halogen.dev/v1alpha1"
 PATIENCE_S = 60.0
@@ -70,6 +73,15 @@ def pss_bytes(pid: int) -> int:
     return total
 
 
+def _run(*arguments: str) -> tuple[int, str, str]:
+    """(exit status, standard output, standard error) of `halogend`, run here: to start a Python for it takes longer
+    than what it does, and slows down what is waited for."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(arguments)
+    return status, out.getvalue(), err.getvalue()
+
+
 class Live:
     """`write` edits the document; `reload` asks and returns (exit status, receipt). `words` is another
     command line than `halogend run`, without `--admin`."""
@@ -111,20 +123,17 @@ class Live:
 
     def command(self, *arguments: str) -> tuple[int, Any]:
         """A `halogend` command against this daemon; JSON output, parsed."""
-        run = [sys.executable, "-m", "halogend", *arguments, "--json", "--admin", self.admin]
-        done = subprocess.run(run, check=False, capture_output=True, text=True, timeout=PATIENCE_S * 4)
-        if not done.stdout:
-            raise AssertionError(f"{arguments} said nothing: {done.stderr}\n{self.log.read_text()}")
-        return done.returncode, json.loads(done.stdout)
+        status, said, complained = _run(*arguments, "--json", "--admin", self.admin)
+        if not said:
+            raise AssertionError(f"{arguments} said nothing: {complained}\n{self.log.read_text()}")
+        return status, json.loads(said)
 
     def reload(self, wait: str = "serving") -> tuple[int, dict[str, Any]]:
         return self.command("reload", "--wait", wait)
 
     def check(self) -> tuple[int, str]:
         """(exit status, output) of `halogend check` on this daemon's document."""
-        command = [sys.executable, "-m", "halogend", "check", str(self.config)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
-        return done.returncode, done.stdout
+        return _run("check", str(self.config))[:2]
 
     def status(self) -> dict[str, Any]:
         return dict(self.command("status")[1])
