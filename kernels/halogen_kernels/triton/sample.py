@@ -154,34 +154,38 @@ def _reach(logits, ids, count, lowest, highest, beyond, largest, scale, COUNTED:
     """The key at which the running weight (the running number, if COUNTED) in falling order first exceeds `beyond`;
     the weight and the number of the tokens above it; the weight of one token at it, for all there have the same."""
     lane = tl.arange(0, BLOCK)
-    low, high = lowest - 1, highest + 1  # at the key `low` it exceeds, at `high` it does not
-    sum_low = tl.zeros([], tl.int64)
-    count_low = tl.zeros([], tl.int64)
-    sum_high = tl.zeros([], tl.int64)
-    count_high = tl.zeros([], tl.int64)
+    low, high = lowest - 1, highest + 1  # from the key `low` on it exceeds, from `high` on it does not
     while high - low > 1:
         middle = low + (high - low) // 2
-        sums = tl.zeros([BLOCK], tl.int64)
-        counts = tl.zeros([BLOCK], tl.int64)
+        found = tl.full([BLOCK], 0, tl.int64)
         for first in range(0, count, BLOCK):
             inside = first + lane < count
             x = tl.load(logits + tl.load(ids + first + lane, mask=inside, other=0), mask=inside, other=-_LARGEST)
             # `_key` and `_weight`, written out: calls are what takes longest in the interpreter.
             bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
             taken = inside & (tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF) >= middle)
-            depth = (tl.where(taken, x, largest) - largest) * scale
-            sums += tl.where(taken, tl.exp(depth) * _UNIT + 0.5, 0.0).to(tl.int64)
-            counts += taken.to(tl.int64)
-        sum_middle, count_middle = tl.sum(sums, 0), tl.sum(counts, 0)
-        exceeds = (count_middle if COUNTED else sum_middle) > beyond
+            if COUNTED:
+                found += taken.to(tl.int64)
+            else:
+                depth = (tl.where(taken, x, largest) - largest) * scale
+                found += tl.where(taken, tl.exp(depth) * _UNIT + 0.5, 0.0).to(tl.int64)
+        exceeds = tl.sum(found, 0) > beyond
         low = tl.where(exceeds, middle, low)
-        sum_low = tl.where(exceeds, sum_middle, sum_low)
-        count_low = tl.where(exceeds, count_middle, count_low)
         high = tl.where(exceeds, high, middle)
-        sum_high = tl.where(exceeds, sum_high, sum_middle)
-        count_high = tl.where(exceeds, count_high, count_middle)
-    each = tl.maximum((sum_low - sum_high) // tl.maximum(count_low - count_high, 1), 1)
-    return low, sum_high, count_high, each
+
+    above = tl.full([BLOCK], 0, tl.int64)
+    at = tl.full([BLOCK], 0, tl.int64)
+    number_above = tl.full([BLOCK], 0, tl.int32)
+    for first in range(0, count, BLOCK):
+        inside = first + lane < count
+        x = tl.load(logits + tl.load(ids + first + lane, mask=inside, other=0), mask=inside, other=-_LARGEST)
+        key = _key(x)
+        weight = _weight(x, inside, largest, scale)
+        above += tl.where(key > low, weight, 0)
+        at = tl.maximum(at, tl.where(key == low, weight, 0))
+        number_above += (inside & (key > low)).to(tl.int32)
+    each = tl.maximum(tl.max(at, 0), 1)
+    return low, tl.sum(above, 0), tl.sum(number_above, 0), each
 
 
 @triton.jit
