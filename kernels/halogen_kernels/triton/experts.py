@@ -32,6 +32,7 @@ from halogen_kernels.values import Activation, ExpertWeights
 
 OP = "experts"
 _NO_TILE = -1
+_NO_EXPERT = tl.constexpr(1 << 30)  # larger than any
 _ROUTED_BLOCK = 64  # pairs that one program compares at a time, with as many
 _COMBINED_BLOCK = 1024
 
@@ -49,13 +50,13 @@ def route_kernel(chosen, order, tiles, pairs, experts, ROWS: tl.constexpr, BLOCK
     for first in range(0, pairs, BLOCK):
         other = first + tl.arange(0, BLOCK)
         theirs = tl.load(chosen + other, mask=other < pairs, other=-1).to(tl.int32)
-        counts = ((theirs >= 0) & (theirs < experts))[None, :]
-        same = counts & (theirs[None, :] == mine[:, None])
-        earlier = same & (other[None, :] < own[:, None])
-        lower = counts & (theirs[None, :] < mine[:, None])
-        count += tl.sum(same.to(tl.int32), 1)
-        before += tl.sum(earlier.to(tl.int32), 1)
-        place += tl.sum((lower | earlier).to(tl.int32), 1)
+        theirs = tl.where((theirs >= 0) & (theirs < experts), theirs, _NO_EXPERT)
+        same = (theirs[None, :] == mine[:, None]).to(tl.int32)
+        earlier = tl.where(other[None, :] < own[:, None], same, 0)
+        lower = (theirs[None, :] < mine[:, None]).to(tl.int32)
+        count += tl.sum(same, 1)
+        before += tl.sum(earlier, 1)
+        place += tl.sum(lower + earlier, 1)
     tl.store(order + place, own, mask=valid)
     leads = valid & (before % ROWS == 0)
     tile = tiles + (place // ROWS + mine) * 3
