@@ -1,7 +1,7 @@
 """Every kernel compiles for every target without a device, without a spill, and is found again.
 
-Compiling needs a process that does not interpret, so all of this is in children. Of each kernel it is the first and the
-last variant of few shapes; all variants of all shapes are slow.
+Compiling needs a process that does not interpret, so all of this is in children. Of each kernel a target sees one of
+the variants that few shapes lead to, the next target the next one; all of all shapes is slow.
 """
 
 import json
@@ -14,7 +14,7 @@ from halogen_kernels.triton.rehearsal import operators
 from halogen_kernels.triton.targets import TARGETS
 
 NAMES = [target.name for target in TARGETS]
-FEW = ("--shapes", "few", "--each", "2")
+FEW = ("--shapes", "few", "--each", "1")
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -82,7 +82,7 @@ from halogen_kernels.triton import cache, preparing, rehearsal, shapes, targets
 target = targets.named("ai_max_395")
 with rehearsal.pretending(target):
     try:
-        count = preparing.prepare(shapes.FEW, Path(sys.argv[1]), may_compile=False, only=["rotate", "activation"])
+        count = preparing.prepare(shapes.FEW, Path(sys.argv[1]), may_compile=False, only=["sample"])
         print(count)
     except cache.KernelNotFoundError as error:
         print(error)
@@ -93,7 +93,7 @@ with rehearsal.pretending(target):
 def test_what_may_not_be_compiled_is_found_wherever_the_cache_lies_and_named_where_it_is_missing(filled, tmp_path):
     directory, *_ = filled
     moved = directory.rename(tmp_path / "elsewhere")
-    assert python("-c", NEVER, str(moved)).stdout == "4\n"
+    assert python("-c", NEVER, str(moved)).stdout == "2\n"
     moved.rename(directory)
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -59,21 +59,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     asked = {target: launches(target, arguments.shapes, arguments.op) for target in wanted}
     if arguments.each is not None:
-        asked = {target: some(own, arguments.each) for target, own in asked.items()}
+        asked = {target: some(own, arguments.each, number) for number, (target, own) in enumerate(asked.items())}
     return 1 if fill(arguments.cache_dir, asked, arguments.jobs) else 0
 
 
-def some(wanted: Sequence[Launch], each: int) -> list[Launch]:
-    """At most so many of each kernel's variants, from the first to the last."""
+def some(wanted: Sequence[Launch], each: int, turn: int) -> list[Launch]:
+    """At most so many of each kernel's variants; others with each turn, so that targets see different ones."""
     by_kernel: dict[tuple[str, str], list[Launch]] = {}
     for launch in wanted:
         by_kernel.setdefault((launch.variant.op, launch.variant.kernel), []).append(launch)
-    return [launch for own in by_kernel.values() for launch in _spread(own, each)]
+    return [launch for own in by_kernel.values() for launch in _spread(own, each, turn)]
 
 
-def _spread(own: Sequence[Launch], count: int) -> list[Launch]:
-    last = len(own) - 1
-    return [own[number] for number in sorted({round(last * step / max(count - 1, 1)) for step in range(count)})]
+def _spread(own: Sequence[Launch], count: int, turn: int) -> list[Launch]:
+    return [own[number] for number in sorted({(turn + step * len(own) // count) % len(own) for step in range(count)})]
 
 
 def fill(directory: Path, asked: Mapping[Target, Sequence[Launch]], jobs: int) -> int:
@@ -153,7 +152,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--target", action="append", default=[], metavar="NAME", help="an architecture or a product")
     parser.add_argument("--shapes", type=_shapes, default=shapes.ALL, help="all, few, or a list of shapes as JSON")
     parser.add_argument("--op", action="append", default=[], metavar="NAME", help="this operator alone")
-    parser.add_argument("--each", type=int, metavar="N", help="at most so many variants of each kernel")
+    parser.add_argument("--each", type=int, metavar="N", help="so many variants of each kernel, by turns")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     return parser.parse_args(argv)
 

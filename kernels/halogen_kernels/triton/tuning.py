@@ -8,7 +8,7 @@
      "default": [...]}
 
 A condition is a value, a list of them, or bounds (min, max, both included). A target that is not named has the rules
-of "default". Nothing is measured here: `retune` does that, and writes a table.
+of "default". Nothing is measured here: `kernels/bench/retune.py` does that, and writes a table.
 """
 
 from __future__ import annotations
@@ -30,24 +30,41 @@ DEFAULT = "default"
 Blocks = Mapping[str, int]
 Rule = Mapping[str, Any]
 
-_tried: ContextVar[Mapping[str, Blocks]] = ContextVar("tried", default=MappingProxyType({}))
+_NOTHING: Mapping[tuple[str, int], Blocks] = MappingProxyType({})
+_tried: ContextVar[Mapping[tuple[str, int], Blocks]] = ContextVar("tried", default=_NOTHING)
+_noted: ContextVar[set[tuple[str, int]] | None] = ContextVar("noted", default=None)
 
 
 def pick(op: str, **shape: Any) -> Blocks:
     """The block sizes of `op` for a shape on the current target, to be given to `launch` as keyword arguments.
     `shape` has what the conditions of its table ask for: numbers, strings, booleans. Raises LookupError where no
     rule holds, and for an operator without a table."""
-    return _tried.get().get(op) or picked(op, targets.current().name, tuple(sorted(shape.items())))
+    number, blocks = picked(op, targets.current().name, tuple(sorted(shape.items())))
+    noted_rules = _noted.get()
+    if noted_rules is not None:
+        noted_rules.add((op, number))
+    return _tried.get().get((op, number), blocks)
 
 
 @contextmanager
-def trying(op: str, blocks: Blocks) -> Iterator[None]:
-    """Within, this thread picks `blocks` for `op`, whatever the table says."""
-    token = _tried.set({**_tried.get(), op: blocks})
+def trying(op: str, number: int, blocks: Blocks) -> Iterator[None]:
+    """Within, this thread picks `blocks` where the rule of that number holds."""
+    token = _tried.set({**_tried.get(), (op, number): blocks})
     try:
         yield
     finally:
         _tried.reset(token)
+
+
+@contextmanager
+def noted() -> Iterator[set[tuple[str, int]]]:
+    """Yields a set to which each rule that this thread picks within is added: its operator and its number."""
+    found: set[tuple[str, int]] = set()
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
 
 
 def representatives(op: str, key: str) -> tuple[int, ...]:
@@ -64,10 +81,14 @@ def representatives(op: str, key: str) -> tuple[int, ...]:
 def rules(op: str, target: str) -> tuple[Rule, ...]:
     """In the order they are tried in. Raises LookupError for an operator without a table."""
     try:
-        table = json.loads((TABLES / f"{op}.json").read_text())
+        table = json.loads(table_path(op).read_text())
     except FileNotFoundError as error:
         raise LookupError(f"no table of block sizes for {op!r}; there are {', '.join(operators())}") from error
     return tuple(table.get(target) or table.get(DEFAULT) or ())
+
+
+def table_path(op: str) -> Path:
+    return TABLES / f"{op}.json"
 
 
 def operators() -> tuple[str, ...]:
@@ -76,11 +97,12 @@ def operators() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def picked(op: str, target: str, shape: tuple[tuple[str, Any], ...]) -> Blocks:
+def picked(op: str, target: str, shape: tuple[tuple[str, Any], ...]) -> tuple[int, Blocks]:
+    """The number of the first rule that holds, and its sizes."""
     values = dict(shape)
-    for rule in rules(op, target):
+    for number, rule in enumerate(rules(op, target)):
         if all(_holds(condition, values.get(key)) for key, condition in rule.get("when", {}).items()):
-            return MappingProxyType(dict(rule["blocks"]))
+            return number, MappingProxyType(dict(rule["blocks"]))
     raise LookupError(f"no block sizes for {op!r} on {target} with {values}")
 
 
