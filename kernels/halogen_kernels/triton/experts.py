@@ -13,24 +13,19 @@ to look would be to wait for the device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from halogen_kernels.formats import WeightFormat
 from halogen_kernels.triton import tuning
 from halogen_kernels.triton.activation import activated
 from halogen_kernels.triton.expert_tables import Tables, codes_of, scales_of
 from halogen_kernels.triton.launching import launch
-from halogen_kernels.triton.linear import Products
 from halogen_kernels.triton.matrix import Matrix, imagined, padded
 from halogen_kernels.triton.quantised_linear import laid_out
-from halogen_kernels.triton.retune import Case
 from halogen_kernels.triton.shapes import Shapes
 from halogen_kernels.triton.weight_tiles import products
 from halogen_kernels.values import Activation, ExpertWeights
@@ -244,19 +239,3 @@ def rehearse(shapes: Shapes) -> None:
                 x, shares = (torch.empty(n, width, dtype=dtype, device="meta") for width in (64, 1))
                 for kind in shapes.activations:
                     mixture(x, (chosen, shares), tables, kind)
-
-
-def tuning_cases(device: torch.device) -> Iterator[Case]:
-    """Of a mixture of 128 experts of which each row has 8: one row, whose experts are all different, and a prompt's."""
-    weights: WeightFormat
-    for weights in ("plain", "int4", "int8", "fp8"):
-        kernels = Products(torch.bfloat16, weights, device)
-        source = torch.randn(768, 2048, device=device).bfloat16()
-        gate = tuple(kernels.pack_linear([source]) for _ in range(128))
-        experts = ExpertWeights(gate, gate, tuple(kernels.pack_linear([source.t().contiguous()]) for _ in range(128)))
-        for most, n in ((16, 1), (None, 2048)):
-            x = torch.randn(n, 2048, device=device).bfloat16()
-            chosen = (torch.arange(n * 8, device=device) % 128).view(n, 8)
-            shares = torch.ones(n, 8, device=device)
-            rows = {} if most is None else {"rows": {"max": most}}
-            yield Case({"kind": weights, **rows}, partial(Experts(), x, chosen, shares, experts, "silu"))

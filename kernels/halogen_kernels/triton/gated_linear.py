@@ -6,9 +6,6 @@ Of plain weights and many rows, the library's two products and `activation` are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 import triton
@@ -18,9 +15,8 @@ from torch import Tensor
 from halogen_kernels.triton import tuning
 from halogen_kernels.triton.activation import activated, activation
 from halogen_kernels.triton.launching import launch
-from halogen_kernels.triton.matrix import Matrix, imagined, pack
+from halogen_kernels.triton.matrix import Matrix, imagined
 from halogen_kernels.triton.quantised_linear import laid_out
-from halogen_kernels.triton.retune import Case
 from halogen_kernels.triton.shapes import Shapes
 from halogen_kernels.triton.weight_tiles import products
 from halogen_kernels.values import Activation
@@ -97,16 +93,3 @@ def rehearse(shapes: Shapes) -> None:
             for n in tuning.representatives(OP, "rows"):
                 for kind in shapes.activations:
                     gated_linear(torch.empty(n, 64, dtype=dtype, device="meta"), matrix, matrix, kind)
-
-
-def tuning_cases(device: torch.device) -> Iterator[Case]:
-    """As those of `quantised_linear`."""
-    for weights in ("plain", "int4", "int8", "fp8"):
-        source = torch.randn(14336, 4096, device=device).bfloat16()
-        matrix = pack([source], weights, device)
-        for most, n in ((1, 1), (16, 8), (None, 512)):
-            if weights == "plain" and n > PLAIN_ROWS:
-                continue
-            x = torch.randn(n, 4096, device=device).bfloat16()
-            rows = {} if most is None else {"rows": {"max": most}}
-            yield Case({"kind": weights, **rows}, partial(gated_linear, x, matrix, matrix, "silu"))

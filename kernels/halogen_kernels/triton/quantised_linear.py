@@ -7,9 +7,7 @@ of arithmetic: larger tiles, each matrix's tile made wide once. Sums are in floa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
@@ -19,8 +17,7 @@ from torch import Tensor
 
 from halogen_kernels.triton import tuning
 from halogen_kernels.triton.launching import launch
-from halogen_kernels.triton.matrix import STRIDE_UNIT, Matrix, imagined, pack
-from halogen_kernels.triton.retune import Case
+from halogen_kernels.triton.matrix import STRIDE_UNIT, Matrix, imagined
 from halogen_kernels.triton.shapes import Shapes
 from halogen_kernels.triton.weight_tiles import products
 
@@ -182,14 +179,3 @@ def _rehearse_one(x: Tensor, matrix: Matrix) -> None:
     for wanted in (x.dtype, torch.float32):
         quantised_linear(x, matrix, x.new_empty(len(x), matrix.rows, dtype=wanted))
         quantised_linear(x, tall, x.new_empty(len(x), tall.rows, dtype=wanted))
-
-
-def tuning_cases(device: torch.device) -> Iterator[Case]:
-    """Few rows over a matrix of an 8B model, and a prompt's; the classes that the table tells apart."""
-    for weights in ("int4", "int8", "fp8"):
-        matrix = pack([torch.randn(4096, 4096, device=device)], weights, device)
-        for most, n in ((1, 1), (16, 8), (None, 512)):
-            x = torch.randn(n, 4096, device=device).bfloat16()
-            out = torch.empty(n, 4096, dtype=x.dtype, device=device)
-            rows = {} if most is None else {"rows": {"max": most}}
-            yield Case({"kind": weights, **rows}, partial(quantised_linear, x, matrix, out))
