@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from halogend.config.codes import Code
 from halogend.config.places import Places
@@ -10,13 +11,17 @@ from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig
 
 _PROCESSOR, _ANY = "cpu", "auto"
+_FORMATS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {"precision": frozenset({"fp16", "fp8"}), "kv_cache_dtype": frozenset({"fp8", "int8"})}
+)
+"""By field: number formats that only the kernels of accelerators know."""
 
 
 def check_kernels(document: Document, places: Places) -> Iterator[Problem]:
     """Of each model."""
     for index, model in enumerate(document.models):
-        path, backend = f"models[{index}].kernels", model.kernels.backend
-        accelerator = _accelerator(model)
+        where, backend = f"models[{index}]", model.kernels.backend
+        path, accelerator = f"{where}.kernels", _accelerator(model)
         if accelerator is not None and backend in ("cpu", "reference"):
             message = f"`kernels.backend` {backend} runs on processors, and `device` names {accelerator}"
             yield places.problem(Code.KERNELS, f"{path}.backend", message, "write auto or triton")
@@ -24,6 +29,17 @@ def check_kernels(document: Document, places: Places) -> Iterator[Problem]:
             message = "`kernels.backend` triton has fused attention only, and `flash_attention` is off"
             hint = "leave it on, or take a processor with the backend cpu or reference"
             yield places.problem(Code.KERNELS, f"{path}.flash_attention", message, hint)
+        if accelerator is None and backend != "triton":
+            yield from _formats(model, where, places)
+
+
+def _formats(model: ModelConfig, where: str, places: Places) -> Iterator[Problem]:
+    for field, known in _FORMATS.items():
+        value = getattr(model, field)
+        if value in known:
+            message = f"`{field}` {value} needs the kernels of accelerators, and `device` names none"
+            hint = "name one, or write kernels: {backend: triton} to compare with on a processor"
+            yield places.problem(Code.KERNELS, f"{where}.{field}", message, hint)
 
 
 def _accelerator(model: ModelConfig) -> str | None:

@@ -70,13 +70,12 @@ class ModelConfig(Section):
         default="single",
         later=("tensor_parallel",),
     )
-    precision: Literal["auto", "fp32", "bf16", "int8", "int4"] = setting(
+    precision: Literal["auto", "fp32", "bf16", "fp16", "int8", "fp8", "int4"] = setting(
         "Of the weights in memory; `auto` is that of a v2 checkpoint in int8 or int4, and on a CPU else bf16 where the "
-        "CPU has it, else fp32. `int8` (a scale for "
-        "each row) and `int4` (groups of 32, asymmetric; the output matrix keeps eight bits) round at load.",
+        "CPU has it, else fp32. `int8` and `fp8` (a scale for each row) and `int4` (groups of 32, asymmetric; the "
+        "output matrix keeps eight bits) round at load. `fp16` and `fp8` need the kernels of accelerators.",
         GENERATION,
         default="auto",
-        later=("fp16", "fp8"),
     )
     kernels: KernelsConfig = Field(default=KernelsConfig(), description="Which implementation computes the model.")
     mmap_threshold: float = setting(
@@ -104,11 +103,12 @@ class ModelConfig(Section):
     kv_cache_bytes: Size | None = setting(
         "The same as a size.", LIVE, default=None, unit="bytes", unset="kv_cache_ratio counts"
     )
-    kv_cache_dtype: Literal["auto", "bf16", "fp32"] = setting(
-        "Number format of the KV memory; `auto` follows precision.",
+    kv_cache_dtype: Literal["auto", "bf16", "fp32", "fp8", "int8"] = setting(
+        "Number format of the KV memory; `auto` follows precision. `fp8` and `int8` (a scale for each head of a "
+        "position) need the kernels of accelerators.",
         GENERATION,
         default="auto",
-        later=("fp16", "fp8", "int8"),
+        later=("fp16",),
     )
     kv_block_pool: PoolConfig = Field(default=PoolConfig(), description="The bounds of the KV pool.")
     watermarks: Annotated[WatermarkConfig | None, BeforeValidator(values.or_off)] = setting(

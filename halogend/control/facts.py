@@ -19,7 +19,7 @@ from halogend.checkpoint.files import stat_of
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.kv_groups import group_layers
 from halogend.checkpoint.own_text import has_template, sampling_of, text_of
-from halogend.checkpoint.sizes import VALUE_BYTES
+from halogend.checkpoint.sizes import VALUE_BYTES, kv_position_bytes
 from halogend.checkpoint.tokenizer_files import text_files
 from halogend.config import placement
 from halogend.config.codes import Code
@@ -179,7 +179,7 @@ def _load_threads(model: ModelConfig, cores: int) -> int:
 
 def _kv(geometry: Geometry, dtype: str, model: ModelConfig) -> KvFacts:
     groups = group_layers(geometry.windows)
-    position_bytes = 2 * geometry.kv_heads * geometry.head_dim * VALUE_BYTES[dtype]
+    position_bytes = kv_position_bytes(geometry.kv_heads, geometry.head_dim, dtype)
     return KvFacts(
         block_bytes=groups.layers_per_table * position_bytes * BLOCK_TOKENS,
         windows=groups.windows,

@@ -14,7 +14,7 @@ from halogend.config.facts import MappedFile
 
 # Of one thread, measured with quantised files: what is decoded and packed in a second. An estimate; the
 # receipt of a load says what it took.
-_ELEMENTS_PER_S = {"fp32": 180e6, "bf16": 220e6, "int8": 200e6, "int4": 110e6}
+_ELEMENTS_PER_S = {"fp32": 180e6, "bf16": 220e6, "fp16": 220e6, "int8": 200e6, "fp8": 200e6, "int4": 110e6}
 _READ_BYTES_PER_S = 1e9
 _START_S = 3.0  # processes, imports, tokenizer, warm-up
 

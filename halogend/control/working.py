@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from halogend.checkpoint.geometry import Geometry
-from halogend.checkpoint.sizes import VALUE_BYTES
+from halogend.checkpoint.sizes import KV_VALUE_BYTES
 from halogend.config.schema import ModelConfig
 
 ENGINE_BYTES = 172 << 20
@@ -81,6 +81,6 @@ def _steps(geometry: Geometry, model: ModelConfig, work: Work) -> int:
     width = 2 * geometry.kv_heads * geometry.head_dim
     alone = max(reaches) * width
     values = max(alone, min(_GROUP_VALUES, alone * model.max_batch))
-    value_bytes = VALUE_BYTES[work.kv_dtype] + (_WIDE_BYTES if geometry.attention_softcap else 0)
-    masks = sum(work.step_tokens * reach * VALUE_BYTES[work.kv_dtype] for reach in reaches)
+    value_bytes = KV_VALUE_BYTES[work.kv_dtype] + (_WIDE_BYTES if geometry.attention_softcap else 0)
+    masks = sum(work.step_tokens * reach * KV_VALUE_BYTES[work.kv_dtype] for reach in reaches)
     return values * value_bytes + masks + model.max_batch * geometry.vocab * _WIDE_BYTES

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from halogen_kernels.triton.launching import launched
+from support import tiny_hf
 from support.engine_driver import generate_greedy, load_engine, spread
 from support.sampling_reference import make_sampling
 from support.served import GREEDY, Served
@@ -199,3 +200,21 @@ def test_what_runs_is_told(tiny: Path) -> None:
     kernels = load_triton(tiny).kernels
     assert kernels["attention_decode"] == "triton.paged_decode"
     assert kernels["decode_steps"] == "launched: kernels are interpreted"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen3_moe", "mixtral", "gemma2", "phi3", "llama-bias"])
+def test_logits_of_every_kind_of_layer(tmp_path: Path, name: str) -> None:
+    """Experts, soft caps, biases, windows and heads that are turned in part."""
+    path = tiny_hf.make(name, tmp_path / "model", seed=1).path
+    ours, others = (_prompt_logits(load_triton(path, backend=backend)) for backend in ("triton", "reference"))
+    assert (ours - others).abs().max() < TOLERANCE * others.abs().max()
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp8"])
+def test_precisions_that_only_these_kernels_have(tiny: Path, precision: str) -> None:
+    """Near what float32 gives, and not the same."""
+    compute = precision if precision == "fp16" else "fp32"
+    exact = _prompt_logits(load_triton(tiny))
+    ours = _prompt_logits(load_triton(tiny, precision=precision, compute_dtype=compute, kv_cache_dtype=compute))
+    assert 1e-5 < float((ours - exact).abs().max() / exact.abs().max()) < {"fp16": 1e-2, "fp8": 0.2}[precision]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
+from support.engine_driver import load_engine
+from support.served import Served
+from support.tiny_models import tiny_gemma3
 
 from halogend.engine.under_way import UnderWay
 from halogend.sched.step import StepItem, StepPlan, StepResult
@@ -75,3 +79,18 @@ def test_planning_takes_no_time_where_a_step_is_ahead() -> None:
 def test_a_step_that_was_repeated_in_parts_says_nothing_of_what_one_takes(ahead: int) -> None:
     device = Device(failing=True)
     assert all(computing == 0 and whole > 0 for _, computing, whole in run(device, ahead, 3))
+
+
+def test_a_model_gives_the_same_tokens_in_a_pool_for_one_request(tmp_path: Path) -> None:
+    """Windows too, whose blocks are given back while the step that read them may still run."""
+    engine = load_engine(tiny_gemma3(tmp_path / "model.gguf", seed=4, window=16).path)
+    prompts = [[(7 * number + i) % 200 + 5 for i in range(1 + 17 * number)] for number in range(5)]
+    longest = engine.layout.blocks_for_request(len(prompts[-1]) + 20 - 1, 24)
+    outcomes = []
+    for ahead, blocks in ((0, None), (1, 1 + longest)):
+        served = Served(replace(engine, steps_ahead=ahead), blocks=blocks, prefill_chunk_tokens=24)
+        for number, prompt in enumerate(prompts):
+            served.add(number, prompt, 20)
+        served.run()
+        outcomes.append(served.tokens)
+    assert outcomes[0] == outcomes[1]

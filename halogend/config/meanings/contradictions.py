@@ -101,8 +101,9 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
         "Lower it; what long prompts take, short ones wait for."),
     "HCF-1135": ("kernels that do not run there",
         ("`kernels.backend` cpu and reference run on processors, triton on accelerators (and on a processor in an "
-         "interpreter, to compare with); triton has no attention but the fused one."),
-        "Write `backend: auto`, which is what the device has, and leave `flash_attention` on."),
+         "interpreter, to compare with); triton has no attention but the fused one. `precision` fp16 and fp8 and "
+         "`kv_cache_dtype` fp8 and int8 are formats of triton's kernels."),
+        "Write `backend: auto`, which is what the device has, leave `flash_attention` on, and name the device."),
     "HCF-1201": ("the device is not there",
         "The document names a device this machine does not have, or that its driver does not show.",
         "Take one of the devices the message names. `halogend check --target DEVICE` checks for another machine."),
