@@ -36,7 +36,7 @@ def plan_attention(
 def attend(queries: Tensor, cache: ChunkedCache, plan: AttentionPlan) -> Tensor:
     """As the seam's: [n, H * d] in the cache's dtype, or in the queries' where the cache holds codes."""
     count, heads, head_dim = queries.shape
-    if queries.stride()[1:] != (head_dim, 1):
+    if queries.stride()[1:] != (head_dim, 1) or queries.stride(0) % head_dim:
         queries = queries.contiguous()
     dtype = queries.dtype if cache.dtype in CODED else cache.dtype
     out = torch.empty(count, heads * head_dim, dtype=dtype, device=queries.device)

@@ -25,8 +25,8 @@ _NONE = 4  # values of a tensor that is not used
 
 
 def paged_decode(queries: Tensor, cache: ChunkedCache, plan: AttentionPlan, out: Tensor) -> None:
-    """The rows of `plan.decode` of `queries` [n, H, d], whose last two axes are contiguous, into the same rows of
-    `out` [n, H * d]; zeros into those that are padding."""
+    """The rows of `plan.decode` of `queries` [n, H, d] into the same rows of `out` [n, H * d]. The last two axes of queries
+    are contiguous, and their rows a whole number of heads apart. Zeros go into those that are padding."""
     rows, shape = plan.decode, plan.shape
     if rows is None:
         return
@@ -58,7 +58,7 @@ def _launch_parts(
         cache.chunk_shift,
         shape.kv_heads,
         shape.group,
-        queries.stride(0),
+        queries.stride(0) // shape.head_dim,
         rows.tables.shape[1],
         rows.splits,
         SPLIT=max(1, SPLIT_TOKENS // rows.sizes["BLOCK_N"]),
@@ -88,7 +88,7 @@ def rehearse(shapes: Shapes) -> None:
         paged_decode(queries, cache, AttentionPlan(plan.shape, plan.window, None, halves), out)
 
 
-@triton.jit(do_not_specialize=["window", "shift", "kv_heads", "group", "query_stride", "table_stride", "splits"])
+@triton.jit(do_not_specialize=["window", "shift", "kv_heads", "group", "row_heads", "table_stride", "splits"])
 def context_parts(
     queries,
     addresses,
@@ -104,7 +104,7 @@ def context_parts(
     shift,
     kv_heads,
     group,
-    query_stride,
+    row_heads,
     table_stride,
     splits,
     HEAD_DIM: tl.constexpr,
@@ -131,7 +131,7 @@ def context_parts(
     dims = tl.arange(0, D)
     inside = (member < group)[:, None] & (dims < HEAD_DIM)[None, :]
     places = heads[:, None] * HEAD_DIM + dims[None, :]
-    query = tl.load(queries + row.to(tl.int64) * query_stride + places, mask=inside, other=0.0).to(DOT)
+    query = tl.load(queries + row.to(tl.int64) * row_heads * HEAD_DIM + places, mask=inside, other=0.0).to(DOT)
 
     low = tl.maximum(end - window, 0)
     first_tile = low // BLOCK_N

@@ -26,8 +26,8 @@ from halogen_kernels.triton.tiles import LOWEST, constants, fold_tile, softening
 
 
 def paged_prefill(queries: Tensor, cache: ChunkedCache, plan: AttentionPlan, out: Tensor) -> None:
-    """The rows of `plan.prefill` of `queries` [n, H, d], whose last two axes are contiguous, into the same rows of
-    `out` [n, H * d]."""
+    """The rows of `plan.prefill` of `queries` [n, H, d] into the same rows of `out` [n, H * d]. The last two axes of queries
+    are contiguous, and their rows a whole number of heads apart."""
     if plan.prefill is not None:
         for tiles in plan.prefill.lists:
             _launch(queries, cache, plan, (plan.prefill, tiles), out)
@@ -54,7 +54,7 @@ def _launch(
         cache.chunk_shift,
         shape.kv_heads,
         shape.group,
-        queries.stride(0),
+        queries.stride(0) // shape.head_dim,
         rows.tables.shape[1],
         RUN=tiles.in_runs and cache.chunk_blocks * shape.block_tokens >= rows.sizes["BLOCK_N"],
         SOFTCAP=shape.softcap != 0,
@@ -70,7 +70,7 @@ def rehearse(shapes: Shapes) -> None:
         paged_prefill(queries, cache, plan, out)
 
 
-@triton.jit(do_not_specialize=["window", "shift", "kv_heads", "group", "query_stride", "table_stride"])
+@triton.jit(do_not_specialize=["window", "shift", "kv_heads", "group", "row_heads", "table_stride"])
 def prefill_tiles(
     queries,
     addresses,
@@ -85,7 +85,7 @@ def prefill_tiles(
     shift,
     kv_heads,
     group,
-    query_stride,
+    row_heads,
     table_stride,
     HEAD_DIM: tl.constexpr,
     D: tl.constexpr,
@@ -113,7 +113,7 @@ def prefill_tiles(
     heads = head * group + flat % group
     dims = tl.arange(0, D)
     inside = held[:, None] & (dims < HEAD_DIM)[None, :]
-    places = (row + at).to(tl.int64) * query_stride + heads * HEAD_DIM
+    places = ((row + at).to(tl.int64) * row_heads + heads) * HEAD_DIM
     query = tl.load(queries + places[:, None] + dims[None, :], mask=inside, other=0.0).to(DOT)
 
     position = start + at
@@ -141,6 +141,6 @@ def prefill_tiles(
             inner, outer, shift, head, kv_heads, HEAD_DIM, D, T, BLOCK_N, RUN, "rows", HELD, CODE, DOT, SOFTCAP,
         )  # fmt: skip
 
-    places = (row + at).to(tl.int64) * (kv_heads * group * HEAD_DIM) + heads * HEAD_DIM
+    places = ((row + at).to(tl.int64) * (kv_heads * group) + heads) * HEAD_DIM
     mixed = acc / total[:, None]
     tl.store(out + places[:, None] + dims[None, :], mixed.to(out.dtype.element_ty), mask=inside)

@@ -105,6 +105,12 @@ def tile_places(blocks, tile, last, shift, T: tl.constexpr, BLOCK_N: tl.constexp
 
 
 @triton.jit
+def chunk_starts(addresses, chunk, HELD: tl.constexpr):
+    """Where chunks start. The compiler is told that it is at 16 bytes: heads are read as wide as that then."""
+    return tl.multiple_of(tl.load(addresses + chunk).to(tl.pointer_type(HELD)), 16)
+
+
+@triton.jit
 def lies_in_runs(blocks, first, last, shift, T: tl.constexpr, BLOCK_N: tl.constexpr, STEP: tl.constexpr):
     """Whether blocks `first` to `last` - 1 of a table may be read with RUN: each tile's lie in a row from a multiple
     of their number on, so that they are in one chunk. As `attention_plan.in_runs`."""
@@ -124,8 +130,6 @@ def lies_in_runs(blocks, first, last, shift, T: tl.constexpr, BLOCK_N: tl.conste
 def load_heads(starts, seen, HEAD_DIM: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr):
     """[BLOCK_N, D] from pointers to the first value of each position's head; 0 where not `seen`, and as padding."""
     dims = tl.arange(0, D)
-    if (HEAD_DIM * starts.dtype.element_ty.primitive_bitwidth) % 128 == 0:
-        starts = tl.multiple_of(starts, 16)
     places = starts[:, None] + dims[None, :]
     if MASKED:
         heads = tl.load(places, mask=seen[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
@@ -175,12 +179,12 @@ def fold_tile(
     key = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     seen = (key >= low) & (key < high)
     chunk, place = tile_places(blocks, tile, last, shift, T, BLOCK_N, RUN)
-    starts = tl.load(addresses + chunk).to(tl.pointer_type(HELD)) + place * (2 * kv_heads * HEAD_DIM) + head * HEAD_DIM
+    starts = chunk_starts(addresses, chunk, HELD) + (place * (2 * kv_heads) + head) * HEAD_DIM
     keys = load_heads(starts, seen, HEAD_DIM, D, MASK != "none")
     if CODE == "plain":
         products = tl.dot(query, tl.trans(keys.to(DOT)), input_precision="ieee")
     else:
-        scales = tl.load(scale_addresses + chunk).to(tl.pointer_type(tl.float32)) + place * (2 * kv_heads) + head
+        scales = chunk_starts(scale_addresses, chunk, tl.float32) + (place * (2 * kv_heads) + head)
         products = tl.dot(query, tl.trans(widened(keys, CODE).to(DOT)), input_precision="ieee")
         products *= tl.load(scales, mask=seen, other=0.0)[None, :]
     scores = scores_of(products, inner, outer, SOFTCAP)

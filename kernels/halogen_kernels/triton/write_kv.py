@@ -14,7 +14,7 @@ from halogen_kernels.triton import attention_cases, tuning
 from halogen_kernels.triton.chunked import ChunkedCache
 from halogen_kernels.triton.launching import launch
 from halogen_kernels.triton.shapes import Shapes
-from halogen_kernels.triton.tiles import constants
+from halogen_kernels.triton.tiles import chunk_starts, constants
 
 FP8_LARGEST = tl.constexpr(448.0)
 INT8_LARGEST = tl.constexpr(127.0)
@@ -26,6 +26,8 @@ _FP8_LEAST = tl.constexpr(0.015625)  # of e4m3's normal numbers; those below are
 def write_kv(cache: ChunkedCache, slots: Tensor, kv: Tensor) -> None:
     """As the seam's. `kv` [n, 2 * G * d] has contiguous rows; a row whose slot is negative is left out."""
     heads = 2 * cache.kv_heads
+    if kv.stride(0) % cache.head_dim:
+        kv = kv.contiguous()
     constexprs = constants(cache, kv.dtype)
     constexprs.pop("DOT")
     sizes = tuning.pick("write_kv", head_dim=cache.head_dim, held_bytes=cache.dtype.itemsize)
@@ -40,7 +42,7 @@ def write_kv(cache: ChunkedCache, slots: Tensor, kv: Tensor) -> None:
         count,
         heads,
         cache.chunk_shift,
-        kv.stride(0),
+        kv.stride(0) // cache.head_dim,
         **constexprs,
         **sizes,
     )
@@ -52,7 +54,7 @@ def rehearse(shapes: Shapes) -> None:
         write_kv(cache, slots, slots.new_empty((1, cache.kv_width), dtype=compute))
 
 
-@triton.jit(do_not_specialize=["count", "heads", "shift", "row_stride"])
+@triton.jit(do_not_specialize=["count", "heads", "shift", "row_heads"])
 def write_heads(
     kv,
     slots,
@@ -61,7 +63,7 @@ def write_heads(
     count,
     heads,
     shift,
-    row_stride,
+    row_heads,
     HEAD_DIM: tl.constexpr,
     D: tl.constexpr,
     T: tl.constexpr,
@@ -77,14 +79,12 @@ def write_heads(
     slot = tl.where(held, slot, 0)
     dims = tl.arange(0, D)
     inside = held[:, None] & (dims < HEAD_DIM)[None, :]
-    places = row.to(tl.int64) * row_stride + head * HEAD_DIM
+    places = (row.to(tl.int64) * row_heads + head) * HEAD_DIM
     values = tl.load(kv + places[:, None] + dims[None, :], mask=inside, other=0.0)
 
     chunk = slot // T >> shift
     within = (slot - (chunk << shift) * T) * heads + head
-    starts = tl.load(addresses + chunk).to(tl.pointer_type(HELD)) + within * HEAD_DIM
-    if (HEAD_DIM * HELD.primitive_bitwidth) % 128 == 0:
-        starts = tl.multiple_of(starts, 16)
+    starts = chunk_starts(addresses, chunk, HELD) + within * HEAD_DIM
     if CODE == "plain":
         codes = values.to(HELD)
     else:
@@ -96,8 +96,7 @@ def write_heads(
         codes = coded(wide / tl.where(scale > 0, scale, 1.0)[:, None], CODE)
         # Codes have no way to say that a value is not finite.
         scale = tl.where(tl.max(tl.where(finite, 0, 1), 1) > 0, float("nan"), scale)
-        scales = tl.load(scale_addresses + chunk).to(tl.pointer_type(tl.float32)) + within
-        tl.store(scales, scale, mask=held)
+        tl.store(chunk_starts(scale_addresses, chunk, tl.float32) + within, scale, mask=held)
     tl.store(starts[:, None] + dims[None, :], codes, mask=inside)
 
 
