@@ -25,8 +25,8 @@ _NONE = 4  # values of a tensor that is not used
 
 
 def paged_decode(queries: Tensor, cache: ChunkedCache, plan: AttentionPlan, out: Tensor) -> None:
-    """The rows of `plan.decode` of `queries` [n, H, d] into the same rows of `out` [n, H * d]. The last two axes of queries
-    are contiguous, and their rows a whole number of heads apart. Zeros go into those that are padding."""
+    """The rows of `plan.decode` of `queries` [n, H, d] into the same rows of `out` [n, H * d]. The last two axes of
+    queries are contiguous, and their rows a whole number of heads apart. Zeros go into rows that are padding."""
     rows, shape = plan.decode, plan.shape
     if rows is None:
         return

@@ -26,8 +26,8 @@ from halogen_kernels.triton.tiles import LOWEST, constants, fold_tile, softening
 
 
 def paged_prefill(queries: Tensor, cache: ChunkedCache, plan: AttentionPlan, out: Tensor) -> None:
-    """The rows of `plan.prefill` of `queries` [n, H, d] into the same rows of `out` [n, H * d]. The last two axes of queries
-    are contiguous, and their rows a whole number of heads apart."""
+    """The rows of `plan.prefill` of `queries` [n, H, d] into the same rows of `out` [n, H * d]. The last two axes of
+    queries are contiguous, and their rows a whole number of heads apart."""
     if plan.prefill is not None:
         for tiles in plan.prefill.lists:
             _launch(queries, cache, plan, (plan.prefill, tiles), out)
