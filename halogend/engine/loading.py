@@ -26,7 +26,7 @@ from halogend.engine.checking import check_share, checked_bytes
 from halogend.engine.compiling import ready_kernels, shapes_of
 from halogend.engine.device.place import Place, place_of
 from halogend.engine.device.staging import WeightStaging
-from halogend.engine.device.weights import DeviceSource, moved_embedding
+from halogend.engine.device.weights import DeviceSource, gathered, moved_embedding
 from halogend.engine.files import open_files
 from halogend.engine.interface import Loaded
 from halogend.engine.mapping import WeightMap
@@ -224,7 +224,7 @@ def _load_model(
     output_name = "output" if "output" in checkpoint.weights else "token_embd"
     ropes = [rope.stretched(spec.stretched) for rope in geometry.ropes]
     weights = decoder.DecoderWeights(
-        embed=embedding,
+        embed=gathered(embedding, kernels.embedding),
         layers=_load_layers(recipe, placed, geometry.layers, load_threads(spec)),
         norm=kernels.pack_norm(placed.norm("output_norm"), geometry.rms_eps),
         output=source.packed_by(arithmetic.output_packing).linear([output_name]),

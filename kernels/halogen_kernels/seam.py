@@ -172,6 +172,13 @@ class Sample(Protocol):
         ...
 
 
+class Embed(Protocol):
+    def __call__(self, table: Tensor, scales: Tensor | None, tokens: Tensor) -> Tensor:
+        """float32 [n, h], the rows of `table` [vocab, h] for `tokens` int64 [n]; of int8 codes, if `scales` float32
+        [vocab] is given. A token outside the vocabulary has a row of NaN, and harms no other."""
+        ...
+
+
 class BuiltSizes(Protocol):
     def __call__(self, most: int) -> tuple[int, ...]:
         """The numbers of rows up to which products of up to `most` rows are padded, ascending, where each builds
@@ -215,6 +222,7 @@ class Kernels:
     norm_of_sum: NormOfSum | None = None
     fix_plan: FixPlan | None = None
     sample: Sample | None = None
+    embedding: Embed | None = None
 
     def names_for(self, shape: AttentionShape) -> dict[str, str]:
         """What runs for a model with this attention, for status."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from halogen_kernels import LinearWeight
+from halogen_kernels.seam import Embed
 from torch import Tensor
 
 from halogend.checkpoint.gguf_types import GgmlType
@@ -35,6 +36,25 @@ class DeviceSource:
 
     def matrix(self, name: str) -> Tensor:
         return self._staging.move(self._source.matrix(name))
+
+
+class GatheredEmbedding:
+    """A table of numbers [vocab, width] whose rows an operator of the device gathers."""
+
+    def __init__(self, table: Tensor, embed: Embed) -> None:
+        self._table = table
+        self._embed = embed
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """int64 [n] -> float32 [n, width]: NaN for a token outside the vocabulary."""
+        return self._embed(self._table, None, tokens)
+
+
+def gathered(table: Embedding, embed: Embed | None) -> Embedding | GatheredEmbedding:
+    """By the operator, where there is one and the table is of numbers."""
+    if embed is None or table.kind not in PLAIN:
+        return table
+    return GatheredEmbedding(table.raw.view(PLAIN[table.kind]), embed)
 
 
 def moved_embedding(table: Embedding, staging: WeightStaging, dtype: torch.dtype) -> Embedding:

@@ -6,7 +6,7 @@ import torch
 
 from halogen_kernels.formats import WeightFormat
 from halogen_kernels.seam import Kernels
-from halogen_kernels.triton import attention, rms_norm, rotate, sample, write_kv
+from halogen_kernels.triton import attention, embedding, rms_norm, rotate, sample, write_kv
 from halogen_kernels.triton.attention_plan import FixedDecode
 from halogen_kernels.triton.experts import Experts
 from halogen_kernels.triton.linear import Products
@@ -33,6 +33,7 @@ def table(dtype: torch.dtype, weights: WeightFormat, device: torch.device) -> Ke
         names={
             **products.names,
             **attention.NAMES,
+            "embedding": "triton.embedding",
             "mixture": "triton.experts",
             "rms_norm": "triton.rms_norm",
             "rotate": "triton.rotate",
@@ -41,4 +42,5 @@ def table(dtype: torch.dtype, weights: WeightFormat, device: torch.device) -> Ke
         takes=products.takes,
         adopt_linear=products.adopt_linear,
         sample=sample.sample,
+        embedding=embedding.embedding,
     )
