@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from halogend.checkpoint.checkpoint import Checkpoint
-from halogend.checkpoint.stored import Plain, RowInt8, TiledInt4, Weight
-from halogend.checkpoint.v2.layout import ROW_INT8, TILED_INT4
+from halogend.checkpoint.stored import Plain, RowFp8, RowInt8, TiledInt4, Weight
+from halogend.checkpoint.v2.layout import ROW_FP8, ROW_INT8, TILED_INT4
 
 V2 = "v2"
-TAKEN: Mapping[str, str] = {"int8": ROW_INT8, "int4": TILED_INT4}
+TAKEN: Mapping[str, str] = {"int8": ROW_INT8, "fp8": ROW_FP8, "int4": TILED_INT4}
 """By precision: the layout that its kernels take."""
-_LAYOUTS: Mapping[type, str] = {RowInt8: ROW_INT8, TiledInt4: TILED_INT4}
+LAYOUTS: Mapping[type, str] = {RowInt8: ROW_INT8, RowFp8: ROW_FP8, TiledInt4: TILED_INT4}
+"""By the form of a stored matrix: its layout, where there are kernels that take it."""
 _TOGETHER = re.compile(r"(blk\.\d+\.attn_)[qkv]")  # one matrix to the kernels
 _EMBEDDING, _OUTPUT = "token_embd", "output"
 
@@ -76,8 +77,9 @@ def _over(sizes: Mapping[tuple[str, ...], int], excess: float) -> frozenset[str]
 
 
 def output_precision(precision: str) -> str:
-    """Four bits lose more in the output matrix than in any other: it keeps eight."""
-    return "int8" if precision == "int4" else precision
+    """Four bits, and the three of an eight-bit float's fraction, lose more in the output matrix than in any other: it
+    keeps the eight of an integer, as files of these precisions have it."""
+    return "int8" if precision in ("int4", "fp8") else precision
 
 
 def _lies_right(name: str, weight: Weight, precision: str) -> bool:
@@ -85,4 +87,4 @@ def _lies_right(name: str, weight: Weight, precision: str) -> bool:
     if name == _EMBEDDING:
         return isinstance(stored, Plain)
     wanted = TAKEN.get(output_precision(precision) if name == _OUTPUT else precision)
-    return wanted is not None and _LAYOUTS.get(type(stored)) == wanted
+    return wanted is not None and LAYOUTS.get(type(stored)) == wanted

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from halogend.checkpoint.adoption import Adoption, output_precision
 from halogend.checkpoint.checkpoint import Checkpoint
-from halogend.checkpoint.stored import Plain, RowInt8, TiledInt4, Weight
+from halogend.checkpoint.stored import Plain, RowFp8, RowInt8, TiledInt4, Weight
 
 VALUE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 KV_VALUE_BYTES = VALUE_BYTES | {"fp8": 1, "int8": 1}
@@ -48,7 +48,7 @@ def mapped_bytes(checkpoint: Checkpoint, adoption: Adoption) -> dict[int, int]:
 def stored_bytes(weight: Weight) -> int:
     """What a weight that is used as it lies takes: without what fills up between its planes."""
     stored = weight.pieces[0].encoded
-    if isinstance(stored, RowInt8 | TiledInt4):
+    if isinstance(stored, RowInt8 | RowFp8 | TiledInt4):
         return sum(plane.nbytes for plane in stored.planes)
     return stored.tensors[0].nbytes
 

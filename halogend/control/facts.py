@@ -158,13 +158,14 @@ def _working(geometry: Geometry, model: ModelConfig, work: Work, device: DeviceF
 
 
 def _ways(model: ModelConfig, checkpoint: Checkpoint, machine: Machine, device: str) -> Ways:
-    """What is quantised in a v2 checkpoint was made to be served so. Of an accelerator's weights nothing stays mapped:
-    they are copied there."""
+    """What is quantised in a v2 checkpoint was made to be served so, eight-bit floats by accelerators alone. Of an
+    accelerator's weights nothing stays mapped: they are copied there."""
     best, there = machine.compute_of(device), machine.device(device)
     own = checkpoint.v2.metadata.quantisation if checkpoint.v2 is not None else ""
     precision: str = model.precision
     if precision == "auto":
-        precision = own if own in TAKEN else best
+        served = own in TAKEN and (own != "fp8" or (there is not None and there.is_accelerator))
+        precision = own if served else best
     compute = precision if precision in VALUE_BYTES else best
     mapped = 0.0 if there is not None and there.is_accelerator else model.mmap_threshold
     return Ways(precision, compute, _load_threads(model, machine.cores_of(device)), mapped)

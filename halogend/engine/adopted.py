@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from halogen_kernels import StoredPart
 from torch import Tensor
 
-from halogend.checkpoint.adoption import Adoption
+from halogend.checkpoint.adoption import LAYOUTS, Adoption
 from halogend.checkpoint.checkpoint import Checkpoint
-from halogend.checkpoint.stored import Encoded, RowInt8, TiledInt4
-from halogend.checkpoint.v2.layout import ROW_INT8, TILED_INT4, Plane
+from halogend.checkpoint.stored import Encoded, RowFp8, RowInt8, TiledInt4
+from halogend.checkpoint.v2.layout import Plane
 from halogend.engine.codecs.planes import PLANE_TYPES
 from halogend.engine.files import FileBytes
 from halogend.engine.mapping import WeightMap
@@ -40,7 +40,7 @@ class Adopted:
 
     def has_parts(self, names: Sequence[str]) -> bool:
         """Whether kernels take all of these as they lie."""
-        return all(self.has(name) and isinstance(self._stored(name), RowInt8 | TiledInt4) for name in names)
+        return all(self.has(name) and type(self._stored(name)) in LAYOUTS for name in names)
 
     def raw(self, name: str) -> Tensor:
         """A weight of one stored tensor as its bytes, uint8, to be read only. Raises CheckpointError."""
@@ -52,12 +52,11 @@ class Adopted:
     def part(self, name: str) -> StoredPart:
         """A matrix in a layout that kernels take. Raises CheckpointError."""
         stored = self._stored(name)
-        if not isinstance(stored, RowInt8 | TiledInt4):
+        if not isinstance(stored, RowInt8 | RowFp8 | TiledInt4):
             raise InvariantError(f"{name} is no matrix in a layout that kernels take")
         raw = self.raw(name)
         planes = {plane.name: _shown(raw, plane) for plane in stored.planes}
-        layout = ROW_INT8 if isinstance(stored, RowInt8) else TILED_INT4
-        return StoredPart(layout, stored.rows, stored.columns, planes)
+        return StoredPart(LAYOUTS[type(stored)], stored.rows, stored.columns, planes)
 
     def _stored(self, name: str) -> Encoded:
         return self._weights[name].pieces[0].encoded

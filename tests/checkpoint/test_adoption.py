@@ -15,13 +15,20 @@ from halogend.checkpoint.sizes import mapped_bytes, packed_names, read_bytes, st
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checkpoint]:
     folder = tmp_path_factory.mktemp("v2")
     source = tiny_llama(folder / "a.gguf").path
-    made = {kind: as_v2(source, folder / f"{kind}.hgn2", kind) for kind in ("int8", "int4", "bf16")}
+    made = {kind: as_v2(source, folder / f"{kind}.hgn2", kind) for kind in ("int8", "fp8", "int4", "bf16")}
     return {"gguf": open_checkpoint(source), **{kind: open_checkpoint(path) for kind, path in made.items()}}
 
 
 @pytest.mark.parametrize(
     ("kind", "precision", "layers"),
-    [("int8", "int8", True), ("int4", "int4", True), ("int8", "int4", False), ("int4", "bf16", False)],
+    [
+        ("int8", "int8", True),
+        ("fp8", "fp8", True),
+        ("int4", "int4", True),
+        ("int8", "int4", False),
+        ("int8", "fp8", False),
+        ("int4", "bf16", False),
+    ],
 )
 def test_a_precision_takes_the_layout_that_its_kernels_take(
     checkpoints: dict[str, Checkpoint], kind: str, precision: str, layers: bool
@@ -32,7 +39,7 @@ def test_a_precision_takes_the_layout_that_its_kernels_take(
     matrices = {name for name, weight in checkpoint.weights.items() if name.startswith("blk.") and weight.columns > 1}
     assert {name for name in adoption.mapped if name.startswith("blk.")} == (matrices if layers else set())
     assert "token_embd" in adoption.mapped, "a table of numbers is read as it is in every precision"
-    assert ("output" in adoption.mapped) == (precision in ("int8", "int4")), "which keeps eight bits"
+    assert ("output" in adoption.mapped) == (precision in ("int8", "fp8", "int4")), "which keeps eight bits"
     assert set(packed_names(checkpoint, adoption)) == (matrices | {"output"}) - adoption.mapped
 
 

@@ -73,7 +73,7 @@ def test_tokens_are_those_of_the_reference(tmp_path: Path, name: str) -> None:
     assert ops <= {variant.op for variant in variants}
 
 
-@pytest.mark.parametrize("precision", ["int8", "int4"])
+@pytest.mark.parametrize("precision", ["int8", "fp8", "int4"])
 def test_quantised_weights_are_multiplied_as_by_the_reference(tiny: Path, tmp_path: Path, precision: str) -> None:
     path = as_v2(tiny, tmp_path / "model.hgn2", precision)
     given = {"precision": precision, "compute_dtype": "fp32", "kv_cache_dtype": "fp32"}

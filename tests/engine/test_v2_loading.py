@@ -112,7 +112,7 @@ def test_parts_of_a_manifest_are_mapped_one_by_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("weights", ["plain", "int8", "int4"])
+@pytest.mark.parametrize("weights", ["plain", "int8", "fp8", "int4"])
 def test_kernels_take_what_plans_say_they_take(backend: str, weights: str) -> None:
     kernels = select(backend, torch.float32, flash_attention=True, weights=weights)  # type: ignore[arg-type]  # as above
     wanted = {TAKEN[weights]} if weights in TAKEN else set()

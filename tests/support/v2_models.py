@@ -34,8 +34,8 @@ def as_v2(
     part_bytes: int | None = None,
     table: str = "fp32",
 ) -> Path:
-    """Matrices of layers in `quantisation`; the output matrix has an entry of its own, tied or not, in eight bits
-    where those have four; the embedding in the numbers of `table`."""
+    """Matrices of layers in `quantisation`; the output matrix has an entry of its own, tied or not, in int8 where
+    those are int4 or fp8; the embedding in the numbers of `table`."""
     checkpoint = open_checkpoint(source)
     model = replace(checkpoint.geometry, tied_embeddings=False)
     weights = _decoded(checkpoint)
@@ -98,7 +98,7 @@ def _made(name: str, values: Tensor, quantisation: str, table: str, block: int) 
     if values.dim() == 1 or name.endswith(".ffn_gate_inp"):
         return Wanted(name, PlainType.F32, tuple(values.shape), ROW), (values,)
     quantisation = table if name == "token_embd" else quantisation
-    quantisation = "int8" if (name, quantisation) == ("output", "int4") else quantisation
+    quantisation = "int8" if name == "output" and quantisation in ("int4", "fp8") else quantisation
     if quantisation in _NUMBERS:
         kind, dtype = _NUMBERS[quantisation]
         return Wanted(name, kind, tuple(values.shape), ROW), (values.to(dtype),)
