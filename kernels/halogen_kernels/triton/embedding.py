@@ -63,9 +63,11 @@ def embedding(table: Tensor, scales: Tensor | None, tokens: Tensor) -> Tensor:
 
 
 def rehearse(shapes: Shapes) -> None:
+    """Tables are small, and so large that AMD's code addresses them in another way."""
     tokens = torch.empty(4, dtype=torch.int64, device="meta")
-    for width in (64, 65):
-        for dtype in (*shapes.dtypes, torch.float32):
-            embedding(torch.empty(8, width, dtype=dtype, device="meta"), None, tokens)
-        codes = torch.empty(8, width, dtype=torch.int8, device="meta")
-        embedding(codes, torch.empty(8, dtype=torch.float32, device="meta"), tokens)
+    for rows in (8, 1 << 26):
+        for width in (64, 65):
+            for dtype in (*shapes.dtypes, torch.float32):
+                embedding(torch.empty(rows, width, dtype=dtype, device="meta"), None, tokens)
+            codes = torch.empty(rows, width, dtype=torch.int8, device="meta")
+            embedding(codes, torch.empty(rows, dtype=torch.float32, device="meta"), tokens)

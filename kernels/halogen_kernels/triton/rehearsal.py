@@ -58,7 +58,7 @@ def launches(target: Target, shapes: Shapes, only: Collection[str] = ()) -> list
     def note(kernel: Any, grid: Grid, args: tuple[Any, ...], constexprs: Mapping[str, Any]) -> None:
         _check(kernel, args, constexprs)
         variant = launching.variant_of(kernel, args, constexprs)
-        key = (variant.op, variant.name, tuple(_kind(arg) for arg in args))
+        key = (variant.op, variant.name, tuple(_kind(arg, target) for arg in args))
         found.setdefault(key, Launch(variant, kernel, grid, args, dict(constexprs)))
 
     with targets.chosen(target), launching.compiling(note):
@@ -109,10 +109,11 @@ def _check(kernel: Any, args: tuple[Any, ...], constexprs: Mapping[str, Any]) ->
         raise TypeError(f"{name}: {', '.join(named)} are no constexprs: pass them in the kernel's order")
 
 
-def _kind(arg: Any) -> str:
+def _kind(arg: Any, target: Target) -> str:
     """What Triton makes of an argument that is not specialised."""
     if isinstance(arg, torch.Tensor):
-        return f"{arg.dtype}{' wide' if arg.untyped_storage().nbytes() >= WIDE_BYTES else ''}"
+        is_wide = target.backend == "hip" and arg.untyped_storage().nbytes() >= WIDE_BYTES
+        return f"{arg.dtype} wide" if is_wide else str(arg.dtype)
     if isinstance(arg, int) and not isinstance(arg, bool):
         return "i32" if -(1 << 31) <= arg < 1 << 31 else "i64"
     return type(arg).__name__
