@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from halogen_kernels import NormWeight, reference
-from halogen_kernels.triton import launching
+from halogen_kernels.triton import launching, tuning
 from halogen_kernels.triton.rms_norm import add_rms_norm, norm_of_sum, pack_norm, rms_norm
 from support.closeness import close
 
@@ -36,7 +36,8 @@ def test_rms_norm(dtype: torch.dtype, sizes: tuple[int, int], device: torch.devi
         assert close(got, exact_norm(x, weight), dtype)
     ran = launching.last()
     assert (ran.op, ran.kernel) == ("rms_norm", "rms_norm_kernel")
-    assert ran.constexprs["WHOLE"] == (width <= 16384 if device.type == "cuda" else width <= 4096)
+    assert ran.constexprs["WHOLE"] == (width <= ran.constexprs["BLOCK"])
+    assert not (ran.constexprs["WHOLE"] and width > 20_000)
     assert ran.constexprs["ALIGNED"] == (width % 16 == 0)
 
 
@@ -67,7 +68,7 @@ def test_norm_of_sum(inner: bool, sizes: tuple[int, int], device: torch.device) 
         got = norm_of_sum(residual, delta, norm, dtype, first if inner else None)
     assert close(residual, summed, torch.float32, size=float(added.abs().max() + summed.abs().max()))
     assert close(got, exact_norm(summed, weights[0]), dtype, steps=2)
-    in_one = sizes[1] <= (16384 if device.type == "cuda" else 4096)
+    in_one = sizes[1] <= tuning.pick("rms_norm", width=sizes[1], aligned=sizes[1] % 16 == 0)["BLOCK"]
     separate = ["rms_norm_kernel"] * (2 if inner else 1)
     assert [variant.kernel for variant in variants] == (["norm_of_sum_kernel"] if in_one else separate)
 

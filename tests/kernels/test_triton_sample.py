@@ -62,13 +62,14 @@ def on_the_device(rows: Sequence[torch.Tensor], how: Sequence[Rule], device: tor
     return sample(torch.stack(list(rows)).to(device), rules(how).to(device)).tolist()
 
 
-@pytest.mark.parametrize(("vocab", "count"), [(1, 1), (2, 4), (300, 6), (3000, 6)])
+@pytest.mark.parametrize(("vocab", "count"), [(1, 1), (2, 4), (300, 6), (3008, 6)])
 def test_what_the_host_chooses(vocab: int, count: int, device: torch.device) -> None:
     cases = clear_cases(vocab, count)
     with launching.launched() as variants:
         chosen = on_the_device([row for row, _, _ in cases], [rule for _, rule, _ in cases], device)
     assert chosen == [on_the_host(*case) for case in cases]
     assert [variant.kernel for variant in variants] == ["survey_kernel", "choose_kernel"]
+    assert variants[0].constexprs["ALIGNED"] == (vocab % 16 == 0)
 
 
 def test_the_definition_is_what_the_host_chooses() -> None:

@@ -131,16 +131,18 @@ def norm_of_sum(
 ) -> Tensor:
     """Adds `delta` [n, h], normalised by `inner` if that is given, to `residual` [n, h] float32 in place, and returns
     the sum normalised by `norm`, in `dtype`."""
-    blocks = tuning.pick(OP, width=residual.shape[1])
     rows, width = residual.shape
+    out = torch.empty_like(residual, dtype=dtype, memory_format=torch.contiguous_format)
+    strides = residual.stride(0), delta.stride(0), out.stride(0)
+    even = aligned(width, *strides)
+    blocks = tuning.pick(OP, width=width, aligned=even)
     if width > blocks["BLOCK"]:
         if inner is None:
             residual.add_(delta)
         else:
             add_rms_norm(residual, delta, inner)
-        return rms_norm(residual, norm, dtype)
-    out = torch.empty_like(residual, dtype=dtype, memory_format=torch.contiguous_format)
-    strides = residual.stride(0), delta.stride(0), out.stride(0)
+        _normalise(residual, norm, out, adds=False)
+        return out
     launch(
         norm_of_sum_kernel,
         (triton.cdiv(rows, blocks["ROWS"]),),
@@ -155,7 +157,7 @@ def norm_of_sum(
         0.0 if inner is None else float(inner.floor),
         float(norm.floor),
         NORMED=inner is not None,
-        ALIGNED=aligned(width, *strides),
+        ALIGNED=even,
         **blocks,
     )
     return out
@@ -163,7 +165,8 @@ def norm_of_sum(
 
 def _normalise(x: Tensor, norm: NormWeight, out: Tensor, *, adds: bool) -> None:
     rows, width = x.shape
-    blocks = tuning.pick(OP, width=width)
+    even = aligned(width, x.stride(0), out.stride(0))
+    blocks = tuning.pick(OP, width=width, aligned=even)
     launch(
         rms_norm_kernel,
         (triton.cdiv(rows, blocks["ROWS"]),),
@@ -177,20 +180,20 @@ def _normalise(x: Tensor, norm: NormWeight, out: Tensor, *, adds: bool) -> None:
         float(norm.floor),
         ADDS=adds,
         WHOLE=width <= blocks["BLOCK"],
-        ALIGNED=aligned(width, x.stride(0), out.stride(0)),
+        ALIGNED=even,
         **blocks,
     )
 
 
 def rehearse(shapes: Shapes) -> None:
     """Norms a float32 residual, and a delta in the compute dtype, of widths of every class."""
-    for least in tuning.representatives(OP, "width"):
-        for width in {least, triton.cdiv(least, 16) * 16}:
-            norm = NormWeight(torch.empty(width, device="meta"), torch.tensor(1e-6))
-            residual = torch.empty(4, width, device="meta")
-            for dtype in shapes.dtypes:
-                delta = residual.to(dtype)
-                rms_norm(residual, norm, dtype)
-                add_rms_norm(residual, delta, norm)
-                norm_of_sum(residual, delta, norm, dtype)
-                norm_of_sum(residual, delta, norm, dtype, norm)
+    classes = tuning.representatives(OP, "width")
+    for width in (*(triton.cdiv(least, 16) * 16 for least in classes), *(least // 2 * 2 + 1 for least in classes)):
+        norm = NormWeight(torch.empty(width, device="meta"), torch.tensor(1e-6))
+        residual = torch.empty(4, width, device="meta")
+        for dtype in shapes.dtypes:
+            delta = residual.to(dtype)
+            rms_norm(residual, norm, dtype)
+            add_rms_norm(residual, delta, norm)
+            norm_of_sum(residual, delta, norm, dtype)
+            norm_of_sum(residual, delta, norm, dtype, norm)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from halogen_kernels.sampling import GREEDY_BELOW, NO_TOKEN
 from halogen_kernels.triton import tuning
+from halogen_kernels.triton.hints import aligned, sixteens
 from halogen_kernels.triton.launching import launch
 from halogen_kernels.triton.shapes import Shapes
 from halogen_kernels.values import Workspace
@@ -96,9 +97,10 @@ def _gather(logits, ids, vocab, least, sound, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["vocab", "stride"])
-def survey_kernel(logits, rules, ids, state, vocab, stride, BLOCK: tl.constexpr):
+def survey_kernel(logits, rules, ids, state, vocab, stride, ALIGNED: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
-    logits += row * stride
+    vocab = sixteens(vocab, ALIGNED)
+    logits += row * sixteens(stride, ALIGNED)
     ids += row * vocab
     state += row * _FIELDS
     rules += row * 5
@@ -255,8 +257,9 @@ def sample(logits: Tensor, rules: Tensor, out: Tensor | None = None, workspace: 
     scratch = workspace or Workspace(logits.device)
     ids = scratch.take("sample.ids", (rows, vocab), torch.int32)
     state = scratch.take("sample.state", (rows, 5), torch.int64)
-    numbers = vocab, logits.stride(0)
-    launch(survey_kernel, (rows,), logits, rules, ids, state, *numbers, **tuning.pick(OP, step="survey", vocab=vocab))
+    numbers, even = (vocab, logits.stride(0)), aligned(vocab, logits.stride(0))
+    blocks = tuning.pick(OP, step="survey", vocab=vocab)
+    launch(survey_kernel, (rows,), logits, rules, ids, state, *numbers, ALIGNED=even, **blocks)
     launch(
         choose_kernel,
         (rows,),
@@ -274,4 +277,5 @@ def sample(logits: Tensor, rules: Tensor, out: Tensor | None = None, workspace: 
 def rehearse(shapes: Shapes) -> None:
     """Nothing that `shapes` can say changes the kernels."""
     del shapes
-    sample(torch.empty(2, 100, device="meta"), torch.empty(2, 5, dtype=torch.float64, device="meta"))
+    for vocab in (160, 161):
+        sample(torch.empty(2, vocab, device="meta"), torch.empty(2, 5, dtype=torch.float64, device="meta"))
