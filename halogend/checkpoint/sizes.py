@@ -21,15 +21,22 @@ _ROUTER = ".ffn_gate_inp"  # which experts a row goes to is computed in float32
 _NOTHING = Adoption()
 
 
-def weight_bytes(checkpoint: Checkpoint, precision: str, compute: str, adoption: Adoption = _NOTHING) -> int:
+def weight_bytes(
+    checkpoint: Checkpoint,
+    precision: str,
+    compute: str,
+    adoption: Adoption = _NOTHING,
+    *,
+    decodes_table: bool = False,
+) -> int:
     """Matrices in `precision` (fp32, bf16, fp16, int8, fp8, int4), and the embedding table as the file has it, beside
     the output matrix, tied or not; but for those that stay mapped. `compute` is the number format of products
-    (fp32, bf16, fp16)."""
+    (fp32, bf16, fp16). `decodes_table`: an embedding table in blocks is held in numbers."""
     weights = checkpoint.weights
     held = {name: packed_bytes(weight, precision) for name, weight in _layers(checkpoint)}
     held |= {name: packed_bytes(weight, "fp32") for name, weight in weights.items() if name.endswith(_ROUTER)}
     table = weights["token_embd"]
-    held["token_embd"] = _table(table, compute)
+    held["token_embd"] = _table(table, compute, decoded=decodes_table)
     held["output"] = packed_bytes(weights.get("output", table), output_precision(precision))
     held |= {name: stored_bytes(weights[name]) for name in adoption.copied}
     return sum(count for name, count in held.items() if name not in adoption.mapped)
@@ -97,8 +104,12 @@ def _layers(checkpoint: Checkpoint) -> Iterator[tuple[str, Weight]]:
             yield name, weight
 
 
-def _table(table: Weight, compute: str) -> int:
-    pieces = table.pieces
-    if len(pieces) == 1 and isinstance(pieces[0].encoded, Plain):
-        return pieces[0].encoded.tensor.nbytes
+def _table(table: Weight, compute: str, *, decoded: bool) -> int:
+    encoded = table.pieces[0].encoded
+    if (
+        len(table.pieces) == 1
+        and isinstance(encoded, Plain)
+        and not (decoded and encoded.tensor.type.block_elements > 1)
+    ):
+        return encoded.tensor.nbytes
     return table.rows * table.columns * VALUE_BYTES[compute]

@@ -30,9 +30,10 @@ from halogend.control.access import Access, look
 from halogend.control.load_plan import LoadPlan, Ways, plan_load
 from halogend.control.machine import Machine, probe
 from halogend.control.source_files import read_regular
-from halogend.control.working import Split, Work, working_bytes, working_on_device
+from halogend.control.working import PRODUCTS_BYTES, Split, Work, working_bytes, working_on_device
 
 AUTO_STEP_TOKENS = 256  # what an engine computes of one request in a step when prefill_chunk is auto
+ACCELERATOR_STEP_TOKENS = 2048  # the same on an accelerator, whose products want more rows to be at their best
 _MOST_LOAD_THREADS = 4
 _MAX_TEMPLATE_BYTES = 1 << 20
 
@@ -116,8 +117,8 @@ def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tup
         return ModelFacts(fault=Fault(error.code, error.message), template_fault=template_fault), None
     geometry, compute = checkpoint.geometry, ways.compute
     kv_dtype = compute if model.kv_cache_dtype == "auto" else model.kv_cache_dtype
-    kv = _kv(geometry, kv_dtype, model)
-    work = Work(kv_dtype, kv.step_tokens, with_template, compute if ways.precision in VALUE_BYTES else None)
+    kv = _kv(geometry, kv_dtype, _step_tokens(model, ways))
+    work = Work(kv_dtype, kv.step_tokens, with_template, _packed_in(model, ways))
     working = _working(geometry, model, work, machine.device(devices[0]))
     facts = ModelFacts(
         format=checkpoint.format,
@@ -159,16 +160,17 @@ def _working(geometry: Geometry, model: ModelConfig, work: Work, device: DeviceF
 
 def _ways(model: ModelConfig, checkpoint: Checkpoint, machine: Machine, device: str) -> Ways:
     """What is quantised in a v2 checkpoint was made to be served so, eight-bit floats by accelerators alone. Of an
-    accelerator's weights nothing stays mapped: they are copied there."""
+    accelerator's weights nothing stays mapped: they are copied there; nor of those that its kernels read here."""
     best, there = machine.compute_of(device), machine.device(device)
     own = checkpoint.v2.metadata.quantisation if checkpoint.v2 is not None else ""
     precision: str = model.precision
+    on_accelerator = there is not None and there.is_accelerator
     if precision == "auto":
-        served = own in TAKEN and (own != "fp8" or (there is not None and there.is_accelerator))
+        served = own in TAKEN and (own != "fp8" or on_accelerator)
         precision = own if served else best
     compute = precision if precision in VALUE_BYTES else best
-    mapped = 0.0 if there is not None and there.is_accelerator else model.mmap_threshold
-    return Ways(precision, compute, _load_threads(model, machine.cores_of(device)), mapped)
+    mapped = 0.0 if on_accelerator or model.kernels.backend == "triton" else model.mmap_threshold
+    return Ways(precision, compute, _load_threads(model, machine.cores_of(device)), mapped, on_accelerator)
 
 
 def _load_threads(model: ModelConfig, cores: int) -> int:
@@ -178,13 +180,25 @@ def _load_threads(model: ModelConfig, cores: int) -> int:
     return 1 if cores <= 2 else min(_MOST_LOAD_THREADS, cores // 2)
 
 
-def _kv(geometry: Geometry, dtype: str, model: ModelConfig) -> KvFacts:
+def _packed_in(model: ModelConfig, ways: Ways) -> str | None:
+    """What a processor's kernels keep of products is in; None where they keep nothing."""
+    is_packed = ways.precision in PRODUCTS_BYTES and not ways.on_accelerator and model.kernels.backend != "triton"
+    return ways.compute if is_packed else None
+
+
+def _step_tokens(model: ModelConfig, ways: Ways) -> int:
+    if model.prefill_chunk != "auto":
+        return model.prefill_chunk
+    return ACCELERATOR_STEP_TOKENS if ways.on_accelerator else AUTO_STEP_TOKENS
+
+
+def _kv(geometry: Geometry, dtype: str, step_tokens: int) -> KvFacts:
     groups = group_layers(geometry.windows)
     position_bytes = kv_position_bytes(geometry.kv_heads, geometry.head_dim, dtype)
     return KvFacts(
         block_bytes=groups.layers_per_table * position_bytes * BLOCK_TOKENS,
         windows=groups.windows,
-        step_tokens=AUTO_STEP_TOKENS if model.prefill_chunk == "auto" else model.prefill_chunk,
+        step_tokens=step_tokens,
     )
 
 

@@ -52,13 +52,14 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """How a model is to be loaded: weights in `precision`, products in `compute` (fp32, bf16), by so many `threads`,
-    and the most of the weights that may stay mapped."""
+    """How a model is to be loaded: weights in `precision`, products in `compute` (fp32, bf16, fp16), by so many
+    `threads`, and the most of the weights that may stay mapped. `on_accelerator`: they go to the memory of one."""
 
     precision: str
     compute: str
     threads: int
     mmap_threshold: float
+    on_accelerator: bool = False
 
 
 def plan_load(checkpoint: Checkpoint, ways: Ways) -> LoadPlan:
@@ -76,7 +77,7 @@ def plan_load(checkpoint: Checkpoint, ways: Ways) -> LoadPlan:
     packed = [checkpoint.weights[name] for name in packed_names(checkpoint, adoption)]
     read = read_bytes(checkpoint)
     packing_s = sum(weight.rows * weight.columns for weight in packed) / _ELEMENTS_PER_S[precision] / ways.threads
-    own_bytes = weight_bytes(checkpoint, precision, ways.compute, adoption)
+    own_bytes = weight_bytes(checkpoint, precision, ways.compute, adoption, decodes_table=ways.on_accelerator)
     return LoadPlan(
         stored=checkpoint.quantisation,
         precision=precision,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halogend.config.schema import ModelConfig
-from halogend.control.facts import Resolved
+from halogend.control.facts import AUTO_STEP_TOKENS, Resolved
 from halogend.control.machine import Machine
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.route import RouteSettings
@@ -83,7 +83,7 @@ def _engine_spec(resolved: Resolved, limits: Limits, pool: Pool, device: str, ma
             max_queue=config.max_queue,
             queue_timeout_s=config.queue_timeout_ms / 1000,
             request_timeout_s=config.request_timeout_ms / 1000,
-            prefill_chunk_tokens=0 if config.prefill_chunk == "auto" else config.prefill_chunk,
+            prefill_chunk_tokens=0 if resolved.kv.step_tokens == AUTO_STEP_TOKENS else resolved.kv.step_tokens,
             pool_bytes=pool.kv_bytes,
             policy=_policy(config, pool),
         ),

@@ -6,11 +6,17 @@ from dataclasses import dataclass
 
 import torch
 
+from halogend.engine.refusal import StartRefusedError
+
+_START_FAILED = "HRT-1010"
 _HOST = torch.device("cpu")
 
 
-class PlaceError(ValueError):
+class PlaceError(StartRefusedError):
     """The device is not to be had by this process."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_START_FAILED, message)
 
 
 @dataclass(frozen=True, slots=True)
