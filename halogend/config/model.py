@@ -71,10 +71,10 @@ class ModelConfig(Section):
         later=("tensor_parallel",),
     )
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8", "fp8", "int4"] = setting(
-        "Of the weights in memory; `auto` is that of a v2 checkpoint in int8 or int4 (on an accelerator fp8 too), and on a "
-        "CPU else bf16 where the CPU has it, else fp32. `int8` and `fp8` (a scale for each row) and `int4` (groups of "
-        "32, asymmetric) round at load; beside fp8 and int4 the output matrix is int8. `fp16` and `fp8` need the "
-        "kernels of accelerators.",
+        "Of the weights in memory; `auto` is that of a v2 checkpoint in int8 or int4 (on an accelerator fp8 too), and "
+        "on a CPU else bf16 where the CPU has it, else fp32. `int8` and `fp8` (a scale for each row) and `int4` ("
+        "groups of 32, asymmetric) round at load; beside fp8 and int4 the output matrix is int8. `fp16` and `fp8` need "
+        "the kernels of accelerators.",
         GENERATION,
         default="auto",
     )
