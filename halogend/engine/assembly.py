@@ -8,6 +8,7 @@ Triton's interpreter on the host is put together as a device is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,9 +109,9 @@ def assemble(spec: EngineSpec, model: Decoder, kernels: Kernels, place: Place, p
     )
 
 
-def warm(assembly: Assembly, spec: EngineSpec, layout: KvLayout, kernels: Kernels) -> None:
-    """The largest steps are gone through, and decode steps recorded. Interpreted kernels take no memory to speak of
-    and a thousand times as long: there it is one token."""
+def warm(assembly: Assembly, spec: EngineSpec, layout: KvLayout, kernels: Kernels, bump: Callable[[], None]) -> None:
+    """The largest steps are gone through, and decode steps recorded; `bump` is called for each of those. Interpreted
+    kernels take no memory to speak of and a thousand times as long: there it is one token."""
     runner, pool, limits = assembly.runner, assembly.pool, sched_limits(spec.limits)
     touched = min(assembly.block_count, pool.touched_bytes // pool.block_bytes)
     room = Room(touched, spec.limits.max_model_len, assembly.place.device)
@@ -119,7 +120,7 @@ def warm(assembly: Assembly, spec: EngineSpec, layout: KvLayout, kernels: Kernel
         return
     warm_up(runner, room, layout, limits, kernels.built_sizes(most_rows(room, limits)))
     if assembly.graphs is not None:
-        assembly.graphs.prepare(spec.limits.max_batch)
+        assembly.graphs.prepare(spec.limits.max_batch, bump)
 
 
 def _blocks(spec: EngineSpec, block_bytes: int, tables: int) -> _Blocks:

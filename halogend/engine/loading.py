@@ -73,7 +73,7 @@ def _load(spec: EngineSpec, place: Place, progress: Progress) -> Loaded:
     progress.begin("warming")
     layout = KvLayout(model.groups.windows)
     peak = Peak() if place.is_host else DevicePeak(place.device)
-    warm(assembly, spec, layout, arithmetic.kernels)
+    warm(assembly, spec, layout, arithmetic.kernels, progress.bump)
     pool = assembly.pool
     return Loaded(
         runner=assembly.runner,

@@ -160,6 +160,16 @@ def test_decode_steps_that_are_replayed_give_the_same_tokens(tiny: Path) -> None
     assert (recorder.recorded, recorder.replayed) == (3, 3)
 
 
+def test_every_bucket_is_recorded_before_it_is_needed(tiny: Path) -> None:
+    recorder, bumped = AgainHere(), []
+    engine = with_graphs(load_triton(tiny), recorder)
+    graphs = engine.runner._graphs  # type: ignore[attr-defined]  # the test reaches inside
+    graphs.prepare(3, lambda: bumped.append(recorder.recorded))
+    assert bumped == [1, 2, 3]  # of four rows, of two and of one
+    assert serve(engine, [[5, 6]], [2]) == serve(load_engine(tiny, backend="reference"), [[5, 6]], [2])
+    assert (recorder.recorded, recorder.replayed) == (3, 1)
+
+
 def test_where_nothing_can_be_recorded_steps_are_launched(tiny: Path) -> None:
     engine, prompts = load_triton(tiny), [[5, 6, 7, 8]]
     refused = with_graphs(engine, Refusing())

@@ -108,7 +108,11 @@ def device_spec(model: str, device: str, kind: str, work: Work) -> EngineSpec:
     )
     precision = kind.rpartition("-")[2] if kind in V2_FORMATS else "bf16"
     return msgspec.structs.replace(
-        make_spec(model, limits, threads=1), backend="triton", device=device, precision=precision
+        make_spec(model, limits, threads=1),
+        backend="triton",
+        device=device,
+        precision=precision,
+        kernel_cache=str(Path(model).parent / "kernels"),
     )
 
 

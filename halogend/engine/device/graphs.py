@@ -91,12 +91,13 @@ class DecodeGraphs:
         self._recordings: dict[int, _Recording] = {}
 
     @torch.inference_mode()
-    def prepare(self, most: int) -> None:
-        """Records all buckets that steps of up to `most` rows need. The largest comes first: the others find in
-        its memory what they need."""
+    def prepare(self, most: int, bump: Callable[[], None]) -> None:
+        """Records all buckets that steps of up to `most` rows need; `bump` is called after each. The largest comes
+        first: the others find in its memory what they need."""
         bucket = bucket_of(most)
         while bucket and not self.reason:
             self._recording(bucket)
+            bump()
             bucket //= 2
 
     def takes(self, plan: StepPlan) -> bool:
