@@ -106,7 +106,7 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
     both together would be the most that the engine ever takes."""
     checkpoint = open_checkpoint(spec.path, spec.load_format)
     if not arithmetic.place.is_host:
-        ready_kernels(spec, _shapes(spec, checkpoint.geometry, arithmetic.dtype), progress)
+        ready_kernels(spec, shapes_for(spec, checkpoint.geometry, arithmetic.dtype), progress)
     adoption = adopt(checkpoint, spec.precision, _mapped_share(spec, arithmetic.place))
     mapped = mapped_bytes(checkpoint, adoption)
     checked = checkpoint.v2 if spec.verify == "full" else None
@@ -129,7 +129,8 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
     return model, _Weights(held, sum(mapped.values()) if not arithmetic.place.runs_like_a_device else 0)
 
 
-def _shapes(spec: EngineSpec, geometry: Geometry, dtype: torch.dtype) -> Shapes:
+def shapes_for(spec: EngineSpec, geometry: Geometry, dtype: torch.dtype) -> Shapes:
+    """The variants of device kernels that a model of this geometry leads to."""
     precisions = (spec.precision, output_precision(spec.precision))
     return shapes_of(geometry, dtype, [_format(each) for each in precisions], spec.kv_cache_dtype)
 
