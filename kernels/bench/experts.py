@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import count
 
 import frame
 import torch
@@ -31,13 +33,13 @@ class Shape:
     width: int
     inner: int
 
-    @property
-    def chosen(self) -> Tensor:
-        return (torch.arange(self.n * self.each) % self.count).view(self.n, self.each)
+    def chosen(self, first: int) -> Tensor:
+        """Experts in turn, from `first` on."""
+        return (torch.arange(first, first + self.n * self.each) % self.count).view(self.n, self.each)
 
 
 def cases(options: Options) -> Iterator[Case]:
-    batches = (5,) if options.small else (1, 16, 128, 2048)
+    batches = (5,) if options.small else (1, 16, 512)
     for weights in ("int8",) if options.small else WEIGHT_FORMATS:
         for n in batches:
             shape = Shape(n, 2, 4, 64, 32) if options.small else Shape(n, 8, 128, 2048, 768)
@@ -54,7 +56,11 @@ def cases(options: Options) -> Iterator[Case]:
 
 
 def grouped(options: Options, weights: WeightFormat, shape: Shape) -> Callable[[], frame.Run]:
-    def make() -> frame.Run:
+    """Calls have the experts in common, and each other ones of them."""
+    firsts, mixture = count(0, shape.each), Experts()
+
+    @cache
+    def experts() -> ExpertWeights:
         kernels = Products(options.dtype, weights, options.device)
 
         def packed(rows: int, columns: int) -> tuple[LinearWeight, ...]:
@@ -62,24 +68,31 @@ def grouped(options: Options, weights: WeightFormat, shape: Shape) -> Callable[[
             return tuple(kernels.pack_linear([source]) for _ in range(shape.count))
 
         inward = (packed(shape.inner, shape.width) for _ in range(2))
-        experts, mixture = ExpertWeights(*inward, packed(shape.width, shape.inner)), Experts()
+        return ExpertWeights(*inward, packed(shape.width, shape.inner))
+
+    def make() -> frame.Run:
         x = torch.randn(shape.n, shape.width, device=options.device).to(options.dtype)
-        chosen = shape.chosen.to(options.device)
+        chosen = shape.chosen(next(firsts)).to(options.device)
         shares = torch.full(chosen.shape, 1 / shape.each, device=options.device)
-        return lambda: mixture(x, chosen, shares, experts, "silu")
+        return lambda: mixture(x, chosen, shares, experts(), "silu")
 
     return make
 
 
 def one_by_one(options: Options, shape: Shape) -> Callable[[], frame.Run]:
-    def make() -> frame.Run:
-        def matrices(rows: int, columns: int) -> Tensor:
-            return torch.randn(shape.count, rows, columns, device=options.device, dtype=options.dtype)
+    firsts = count(0, shape.each)
 
-        gate, up = (matrices(shape.inner, shape.width) for _ in range(2))
-        down = matrices(shape.width, shape.inner)
+    @cache
+    def matrices(rows: int, columns: int, number: int) -> Tensor:
+        del number  # each has its own
+        return torch.randn(shape.count, rows, columns, device=options.device, dtype=options.dtype)
+
+    def make() -> frame.Run:
+        gate, up = (matrices(shape.inner, shape.width, number) for number in range(2))
+        down = matrices(shape.width, shape.inner, 2)
         x = torch.randn(shape.n, shape.width, device=options.device).to(options.dtype)
-        rows = [(shape.chosen == number).nonzero()[:, 0].to(options.device) for number in range(shape.count)]
+        chosen = shape.chosen(next(firsts))
+        rows = [(chosen == number).nonzero()[:, 0].to(options.device) for number in range(shape.count)]
 
         def run() -> Tensor:
             out = torch.zeros_like(x)

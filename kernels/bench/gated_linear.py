@@ -8,6 +8,8 @@ Of plain weights, more than 16 rows are two products of the library and `activat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 
 import frame
 import torch
@@ -21,7 +23,7 @@ from halogen_kernels.triton.matrix import Matrix, pack
 def cases(options: Options) -> Iterator[Case]:
     rows, columns = (64, 96) if options.small else (14336, 4096)
     for weights in WEIGHT_FORMATS:
-        for n in (5,) if options.small else (1, 16, 64, 512, 2048):
+        for n in (5,) if options.small else (1, 16, 512):
             if weights == "plain" and n > PLAIN_ROWS:
                 continue
             held = 2 * packed_bytes(rows, columns, options.dtype, weights)
@@ -42,11 +44,18 @@ def matrix(options: Options, weights: WeightFormat, rows: int, columns: int) -> 
     return pack([source.to(options.dtype) if weights == "plain" else source], weights, options.device)
 
 
+def copied(held: Matrix) -> Matrix:
+    """Elsewhere in memory: a copy takes less time than packing."""
+    codes, scales, minima = (plane.clone() for plane in held.planes)
+    return replace(held, codes=codes, scales=scales, minima=minima)
+
+
 def gated(options: Options, weights: WeightFormat, shape: tuple[int, int, int]) -> Callable[[], frame.Run]:
     n, rows, columns = shape
+    first = cache(lambda: matrix(options, weights, rows, columns))
 
     def make() -> frame.Run:
-        gate, up = (matrix(options, weights, rows, columns) for _ in range(2))
+        gate, up = (copied(first()) for _ in range(2))
         x = torch.randn(n, columns, device=options.device).to(options.dtype)
         return lambda: gated_linear(x, gate, up, "silu")
 
@@ -57,7 +66,7 @@ def plain(options: Options, shape: tuple[int, int, int]) -> Callable[[], frame.R
     n, rows, columns = shape
 
     def make() -> frame.Run:
-        gate, up = (torch.randn(rows, columns, device=options.device).to(options.dtype) for _ in range(2))
+        gate, up = (torch.randn(rows, columns, device=options.device, dtype=options.dtype) for _ in range(2))
         x = torch.randn(n, columns, device=options.device).to(options.dtype)
         return lambda: F.silu(F.linear(x, gate)).mul_(F.linear(x, up))
 

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from halogen_kernels.triton import tuning
+from halogen_kernels.triton import targets, tuning
 from halogen_kernels.triton.launching import launch
 from halogen_kernels.triton.matrix import STRIDE_UNIT, Matrix, imagined
 from halogen_kernels.triton.shapes import Shapes
@@ -174,8 +174,12 @@ def rehearse(shapes: Shapes) -> None:
 
 
 def _rehearse_one(x: Tensor, matrix: Matrix) -> None:
-    """With few rows of the matrix there are parts, with many there are none."""
+    """With few rows of the matrix there are parts, with many there are none. Where code for AMD addresses a tensor in
+    another way from 2 GiB on, there is an output matrix as large as that."""
     tall = imagined(matrix.format, 1 << 16, matrix.columns, x.dtype)
     for wanted in (x.dtype, torch.float32):
         quantised_linear(x, matrix, x.new_empty(len(x), matrix.rows, dtype=wanted))
         quantised_linear(x, tall, x.new_empty(len(x), tall.rows, dtype=wanted))
+    if targets.current().backend == "hip" and matrix.format == "int8":  # which output matrices are in
+        vast = imagined(matrix.format, 1 << 19, matrix.columns, x.dtype)
+        quantised_linear(x, vast, x.new_empty(len(x), vast.rows, dtype=torch.float32))
