@@ -22,7 +22,7 @@ from ceilings import Ceilings, measure
 from halogen_kernels.triton.launching import launched
 from timing import ROUNDS, Run, Timed, set_count, timed
 
-SMALL_ROUNDS = 3
+SMALL_ROUNDS = 1
 COPY = "copy"
 HEADS = f"{'operator':<18} {'shape':<38} {'us':>10} {'GB/s':>8} {'of copy':>8} {'TFLOP/s':>8} {'of product':>10}"
 

@@ -24,8 +24,8 @@ RULES = {
 
 
 def cases(options: Options) -> Iterator[Case]:
-    for rows, vocab in [(2, 300)] if options.small else [(1, 128_000), (32, 128_000), (32, 262_144)]:
-        for name, rule in RULES.items():
+    for rows, vocab in [(1, 300)] if options.small else [(1, 128_000), (32, 128_000), (32, 262_144)]:
+        for name, rule in list(RULES.items())[: 2 if options.small else None]:
             yield Case(
                 "sample",
                 f"{rows} x {vocab}, {name}",

@@ -46,6 +46,15 @@ def test_a_framed_bench(name: str, device: torch.device, tmp_path: Path, capsys:
     assert {variant.split(":")[0] for result in told["results"] for variant in result["variants"]} == {name}
 
 
+def test_the_readme_lists_every_framed_bench_and_every_module_of_kernels() -> None:
+    text = (BENCHES.parent / "README.md").read_text()
+    modules = [
+        path for path in (BENCHES.parent / "halogen_kernels/triton").glob("*.py") if "triton.jit" in path.read_text()
+    ]
+    assert [name for name in FRAMED if f"`{name}`" not in text] == []
+    assert [path.name for path in modules if "def rehearse" in path.read_text() and path.name not in text] == []
+
+
 def test_a_bar_is_held_against_a_copy_or_against_another_way(device: torch.device) -> None:
     frame = importlib.import_module("frame")
     options = frame.Options(device, torch.bfloat16, small=True)
