@@ -21,7 +21,13 @@ _FIELD_SLOWDOWN_LIMIT = 194  # NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT: degrees 
 _MARGIN_VERSION = 8 | 1 << 24
 _NVLINKS = 18
 _REMOTE_SWITCH = 2
-_ERROR_TEXTS = {9: "the driver is not loaded", 12: "it is not there", 18: "driver and library are of two versions"}
+_ERROR_TEXTS = {
+    4: "this user may not ask",
+    9: "the driver is not loaded",
+    12: "it is not there",
+    15: "the device has fallen off its bus",
+    18: "driver and library are of two versions",
+}
 
 # Bytes a second and lane, after the encoding; of a link by its version as NVML counts them.
 _PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -80,7 +86,15 @@ class Nvml:
         """Every device, in the order of their buses. Raises NvmlError."""
         count = ctypes.c_uint()
         self._check("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        return tuple(self._seen(number) for number in range(count.value))
+        return tuple(self._seen_or_not(number) for number in range(count.value))
+
+    def _seen_or_not(self, number: int) -> Seen:
+        """One that does not answer is there all the same, with its number and why."""
+        try:
+            return self._seen(number)
+        except NvmlError as error:
+            unknown = {"name": "an NVIDIA device", "arch": "", "address": str(number), "bus": ""}
+            return Seen(kind="cuda", number=number, memory_bytes=0, used_bytes=0, trouble=str(error), **unknown)
 
     def _seen(self, number: int) -> Seen:
         device = ctypes.c_void_p()
@@ -181,7 +195,7 @@ class Nvml:
         result = self._call(function, *arguments)
         if result:
             why = _ERROR_TEXTS.get(result, f"result {result}")
-            raise NvmlError(f"NVIDIA's management library does not answer: {why} ({function})")
+            raise NvmlError(f"NVIDIA's management library says no: {why} ({function})")
 
 
 def _bus(pci: _Pci | None) -> str:

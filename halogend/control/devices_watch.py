@@ -123,7 +123,7 @@ class DeviceWatch:
             "name": device.name,
             "product": device.product or None,
             "arch": device.arch,
-            "unusable": device.unusable or None,
+            "unusable": device.unusable or told.get("trouble") or None,
             "is_told": seen is not None,
             "used_bytes": told.get("used_bytes"),
             "temperature_c": told.get("temperature_c"),

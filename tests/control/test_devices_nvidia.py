@@ -119,6 +119,16 @@ def test_a_library_that_does_not_answer_says_why(library, told, tmp_path, result
     assert why in look.troubles[0]
 
 
+def test_one_that_is_lost_keeps_its_number_and_the_others_go_on(library, told, tmp_path):
+    told(lost=1)
+    host(tmp_path)
+    look = devices_look.Look(devices=Nvml(str(library)).look())
+    machine = probe(tmp_path, look=lambda _: look, builds=lambda: frozenset({"cuda"}))
+    assert [each.id for each in machine.devices] == ["cuda:0", "cuda:2", "cpu:0", "cuda:1"]
+    assert "the device has fallen off its bus" in machine.device("cuda:1").unusable
+    assert machine.device("h100:0").id == "cuda:2", "the first of those that say what they are"
+
+
 def test_without_the_library(tmp_path):
     nvidia(tmp_path)
     host(tmp_path)

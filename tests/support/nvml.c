@@ -18,7 +18,9 @@ static int told(const char *what, int otherwise) {   /* what a test writes into 
 static long at(void *device) { return (long) device - 1; }
 int nvmlInit_v2(void) { return told("init", 0); }
 int nvmlDeviceGetCount_v2(u *count) { *count = told("count", 3); return 0; }
-int nvmlDeviceGetHandleByIndex_v2(u index, void **device) { *device = (void *) (long) (index + 1); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(u index, void **device) {
+    *device = (void *) (long) (index + 1); return (int) index == told("lost", -1) ? 15 : 0;
+}
 int nvmlDeviceGetName(void *d, char *name, u size) { snprintf(name, size, "%s", names[at(d)]); return 0; }
 int nvmlDeviceGetUUID(void *d, char *id, u size) { snprintf(id, size, "GPU-0000-%ld", at(d)); return 0; }
 int nvmlDeviceGetMemoryInfo(void *d, memory_t *m) {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from halogen_kernels import WeightFormat, select
+from halogen_kernels import WEIGHT_FORMATS, select
 
 from halogend.engine.selftest import attention, links, products, small
 from halogend.engine.selftest.subject import Result, Sizes, Subject
@@ -29,7 +29,6 @@ _OTHERS: tuple[tuple[str, Check], ...] = (
     ("write_kv", attention.write_kv),
     ("attention_decode", attention.attend),
 )
-_FORMATS: tuple[WeightFormat, ...] = ("plain", "int8", "int4")
 
 
 def main() -> int:
@@ -67,8 +66,8 @@ def results(backend: str, device: torch.device, sizes: Sizes, seed: int) -> Iter
     """Of every operator in every dtype and weight format that the backend computes in."""
     generator = torch.Generator().manual_seed(seed)
     for dtype in (torch.bfloat16, torch.float16) if backend == "triton" else (torch.float32, torch.bfloat16):
-        for weights in _FORMATS:
-            kernels = select(backend, dtype, flash_attention=True, weights=weights)
+        for weights in WEIGHT_FORMATS:
+            kernels = select(backend, dtype, flash_attention=True, weights=weights, device=device)
             subject = Subject(backend, kernels, dtype, weights, device, generator, sizes)
             for operator, check in (*_WEIGHED, *(_OTHERS if weights == "plain" else ())):
                 yield from _tried(subject, operator, check)
