@@ -93,8 +93,17 @@ class Nvml:
         try:
             return self._seen(number)
         except NvmlError as error:
-            unknown = {"name": "an NVIDIA device", "arch": "", "address": str(number), "bus": ""}
-            return Seen(kind="cuda", number=number, memory_bytes=0, used_bytes=0, trouble=str(error), **unknown)
+            return Seen(
+                kind="cuda",
+                number=number,
+                name="an NVIDIA device",
+                arch="",
+                address=str(number),
+                bus="",
+                memory_bytes=0,
+                used_bytes=0,
+                trouble=str(error),
+            )
 
     def _seen(self, number: int) -> Seen:
         device = ctypes.c_void_p()
