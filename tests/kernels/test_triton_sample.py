@@ -9,7 +9,7 @@ import pytest
 import torch
 from halogen_kernels import sampling
 from halogen_kernels.sampling import NO_TOKEN, Rule, rules
-from halogen_kernels.triton import launching
+from halogen_kernels.triton import launching, tuning
 from halogen_kernels.triton.sample import sample
 from support.sampling_reference import make_sampling
 
@@ -70,6 +70,27 @@ def test_what_the_host_chooses(vocab: int, count: int, device: torch.device) -> 
     assert chosen == [on_the_host(*case) for case in cases]
     assert [variant.kernel for variant in variants] == ["survey_kernel", "choose_kernel"]
     assert variants[0].constexprs["ALIGNED"] == (vocab % 16 == 0)
+
+
+@pytest.mark.parametrize("spread", [0.05, 4.0])
+def test_rows_of_many_blocks(spread: float, device: torch.device) -> None:
+    """A flat row, of which all tokens can matter, and a peaked one, over blocks of 128."""
+    how = [Rule(1.0, top_k, top_p, 0.0, 0.7) for top_k, top_p in ((0, 1.0), (700, 0.95))]
+    row = torch.randn(1000) * spread
+    while any(on_a_border(row, rule) for rule in how):
+        row = torch.randn(1000) * spread
+    blocks = {**tuning.pick("sample", step="survey", vocab=1000), "BLOCK": 128}
+    with tuning.trying("sample", 0, blocks), launching.launched() as variants:
+        chosen = on_the_device([row] * len(how), how, device)
+    assert chosen == sampling.sample(row.expand(len(how), -1), rules(how)).tolist()
+    assert {variant.constexprs["BLOCK"] for variant in variants} == {128}
+
+
+def test_a_vocabulary_as_large_as_any(device: torch.device) -> None:
+    row, rule = torch.randn(200_001) * 3, Rule(0.6, 0, 0.85, 0.0, 0.6)
+    while on_a_border(row, rule):
+        row = torch.randn(200_001) * 3
+    assert on_the_device([row], [rule], device) == sampling.sample(row.unsqueeze(0), rules([rule])).tolist()
 
 
 def test_the_definition_is_what_the_host_chooses() -> None:

@@ -4,13 +4,15 @@
 
 The model is made in FOLDER. A step computes all rows and chooses their tokens; the next one is launched before these
 are read, as by an engine that plans a step ahead. Both ways start from the same tokens, and `alike` is the share of
-steps' tokens that they chose alike: sums in another order may settle a near-tie otherwise.
+steps' tokens that they chose alike: sums in another order may settle a near-tie otherwise. The logits of a short prompt
+are held against those of the CPU's operators: further apart than bfloat16 explains, and nothing is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from halogen_kernels.sampling import NO_TOKEN
 
 from halogend.engine.bench.driven import GREEDY, kv_bytes, make_spec
 from halogend.engine.bench.synthetic import FORMATS, V2_FORMATS, make
@@ -30,9 +33,13 @@ from halogend.sched.step import StepItem, StepPlan
 from halogend.wire.messages import EngineLimits, EngineSpec
 
 if TYPE_CHECKING:
+    import torch
+
     from halogend.engine.interface import Loaded, Runner
 
 _FIRST_TOKEN = 1
+_CHECKED_TOKENS = 48
+_MOST_ERROR = 0.05  # of logits, beside the largest: what two orders of sums in bfloat16 leave of each other
 _WIDTHS = (6, 9, 11, 10, 7, 10, 8, 8)
 
 
@@ -89,7 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     work = SMALL if args.small else Work()
     model = make(args.kind, args.bytes, args.folder, lambda _done, _of: None)
-    measured = measure(device_spec(str(model), args.device, args.kind, work), work)
+    try:
+        measured = measure(device_spec(str(model), args.device, args.kind, work), work)
+    except ArithmeticError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     sys.stdout.write("\n".join(measured["table"]) + "\n")
     if args.json is not None:
         args.json.write_text(json.dumps(measured) + "\n")
@@ -121,6 +132,9 @@ def measure(spec: EngineSpec, work: Work) -> dict[str, Any]:
 
     loaded = load(spec, Progress())
     loaded.runner.set_threads(1)
+    error = _error_beside_the_cpu(spec, loaded)
+    if error > _MOST_ERROR:
+        raise ArithmeticError(f"logits are {error:.1%} of the largest away from those of the CPU's operators")
     stepper = Stepper(loaded, work)
     prompts = [Prompt(tokens, stepper.prompt(tokens)) for tokens in work.prompts]
     stepper.fill(work.most_rows, max(context for _, context in work.decodes))
@@ -130,10 +144,35 @@ def measure(spec: EngineSpec, work: Work) -> dict[str, Any]:
         "load_s": loaded.load_s,
         "warmup_s": loaded.warmup_s,
         "kernels": loaded.kernels,
+        "logits_error": error,
         "decodes": [asdict(decode) for decode in decodes],
         "prompts": [asdict(prompt) for prompt in prompts],
-        "table": list(_table(loaded, decodes, prompts)),
+        "table": list(_table(loaded, error, decodes, prompts)),
     }
+
+
+def _error_beside_the_cpu(spec: EngineSpec, loaded: Loaded) -> float:
+    """The largest difference of logits, as a share of the largest logit."""
+    from halogend.engine.loading import load  # noqa: PLC0415 (as above)
+
+    ours = _prompt_logits(loaded)
+    there = load(msgspec.structs.replace(spec, backend="cpu", device="cpu:0"), Progress())
+    there.runner.set_threads(len(os.sched_getaffinity(0)))
+    theirs = _prompt_logits(there)
+    if not ours.isfinite().all():
+        raise ArithmeticError("the logits of a prompt are not finite")
+    return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+def _prompt_logits(loaded: Loaded) -> torch.Tensor:
+    import torch  # noqa: PLC0415 (as above)
+
+    device = torch.device("cpu") if loaded.chooser is None else loaded.chooser.device
+    each = blocks_for(_CHECKED_TOKENS)
+    blocks = [list(range(1 + table * each, 1 + (table + 1) * each)) for table in range(loaded.layout.tables)]
+    item = StepItem(0, 0, 0, tuple(range(_CHECKED_TOKENS)), False, blocks, True)
+    slots = torch.zeros(1, dtype=torch.int64, device=device)
+    return loaded.runner.forward(StepPlan(0, (item,)), slots).to("cpu", torch.float64)
 
 
 class Stepper:
@@ -167,6 +206,8 @@ class Stepper:
             ways[name] = [self._round(runner, rows, context) for _ in range(self._work.rounds)]
         seconds = {name: statistics.median(took for took, _ in rounds) for name, rounds in ways.items()}
         first, second = (rounds[-1][1] for rounds in ways.values())
+        if NO_TOKEN in first or NO_TOKEN in second:
+            raise ArithmeticError(f"logits of {rows} rows at {context} positions are not finite")
         alike = sum(ours == theirs for ours, theirs in zip(first, second, strict=True)) / len(first)
         return Decode(rows, context, seconds["graphs"], seconds["plain"], alike)
 
@@ -209,8 +250,9 @@ class Stepper:
         return [list(range(first, first + blocks_for(tokens))) for first in firsts]
 
 
-def _table(loaded: Loaded, decodes: Sequence[Decode], prompts: Sequence[Prompt]) -> Iterator[str]:
+def _table(loaded: Loaded, error: float, decodes: Sequence[Decode], prompts: Sequence[Prompt]) -> Iterator[str]:
     yield f"weights {loaded.weights_bytes / 1e9:.2f} GB, {loaded.load_s:.1f} s to load, {loaded.warmup_s:.1f} s to warm"
+    yield f"logits of a prompt within {error:.2%} of the largest beside the CPU's operators"
     heads = zip(
         ("rows", "context", "graphs ms", "plain ms", "times", "tokens/s", "GB/s", "alike"), _WIDTHS, strict=True
     )
