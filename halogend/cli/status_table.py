@@ -204,6 +204,8 @@ def _accelerators(devices: dict[str, Any]) -> Iterator[str]:
             yield f"! no engine can run on {name}: {facts['unusable']}"
         elif not facts["is_told"]:
             yield f"! nothing is told of {name} now"
+        elif facts["limit_c"] is not None and facts["temperature_c"] is None:
+            yield f"! {name} tells no temperature: its limit of {facts['limit_c']:g} C cannot be kept"
         if facts["rest"]:
             limit = f"{facts['limit_c']:g} C"
             yield f"! {name} is held at {limit}: its engines rest {100 * facts['rest']:.0f} % of the time"

@@ -202,5 +202,7 @@ def test_what_is_not_told_of_an_accelerator_is_left_out_and_what_is_wrong_is_sai
     assert first == "  cuda:0 = h100:0: NVIDIA H100 80GB HBM3, sm_90"
     assert wrong == "! no engine can run on cuda:0: it is divided"
     assert with_accelerator(is_told=False)[-1] == "! nothing is told of cuda:0 now"
+    unkept = with_accelerator(temperature_c=None, limit_c=70.0)[-1]
+    assert unkept == "! cuda:0 tells no temperature: its limit of 70 C cannot be kept"
     lines = status_lines({**STATUS, "devices_not_seen": ["the driver is not loaded"]})
     assert lines[-1] == "! devices are not seen: the driver is not loaded"

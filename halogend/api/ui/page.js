@@ -6,7 +6,7 @@ const EVERY_MS = 2000; // numbers tell of themselves to nobody
 const AGAIN_MS = 3000;
 const RECEIPTS = 20;
 const EVENTS = 200;
-const KINDS = ["receipt", "step", "generation", "replica", "progress", "model", "hold", "drift", "state_trouble", "source_trouble", "source_unread", "daemon", "end"];
+const KINDS = ["receipt", "step", "generation", "replica", "progress", "model", "hold", "drift", "state_trouble", "source_trouble", "source_unread", "device", "daemon", "end"];
 const GOOD = new Set(["applied", "unchanged", "serving"]);
 const BAD = new Set(["failed", "rejected", "partially_applied", "rolled_back", "dead"]);
 
@@ -59,6 +59,13 @@ function showHeadline(status) {
   document.title = status.settled ? "halogend" : "(!) halogend";
 }
 
+function accelerator(name, facts) {
+  const notices = [];
+  if (facts?.unusable) notices.push(`No engine can run on ${name}: ${facts.unusable}`);
+  if (facts?.rest) notices.push(`${name} is held at ${facts.limit_c} C: its engines rest ${Math.round(100 * facts.rest)} % of the time.`);
+  return notices;
+}
+
 function showNotices(status) {
   const notices = [];
   if (status.hold) notices.push(`Changes are held since ${moment(status.hold.since)} by ${status.hold.by}.`);
@@ -66,6 +73,8 @@ function showNotices(status) {
   if (status.state?.trouble) notices.push(`State is not kept in ${status.state.directory}: ${status.state.trouble}`);
   if (status.source_watch?.reason) notices.push(`The source is looked at now and then: ${status.source_watch.reason}`);
   if (status.source_watch?.unread) notices.push(`No edit is seen: ${status.source_watch.unread}`);
+  for (const [name, device] of Object.entries(status.devices ?? {})) notices.push(...accelerator(name, device.accelerator));
+  for (const why of status.devices_not_seen ?? []) notices.push(`Devices are not seen: ${why}`);
   at("notices").replaceChildren(...notices.map((text) => element("li", text)));
 }
 
