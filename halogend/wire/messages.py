@@ -173,7 +173,7 @@ class Progress(Message, frozen=True, kw_only=True):
     tensor loaded or kernel compiled; the daemon judges health by it. `busy` says work is pending:
     a busy process whose counter rests is wedged. `done`/`total` are bytes while loading."""
 
-    stage: str  # starting | loading | warming | serving
+    stage: str  # starting | compiling | loading | warming | serving
     counter: int
     busy: bool
     done: int = 0

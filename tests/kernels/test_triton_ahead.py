@@ -75,34 +75,38 @@ def test_a_second_run_finds_it_complete_and_writes_nothing(filled):
     assert files(directory) == before
 
 
-NEVER = """
+PREPARE = """
 import sys
 from pathlib import Path
 from halogen_kernels.triton import cache, preparing, rehearsal, shapes, targets
-target = targets.named("ai_max_395")
-with rehearsal.pretending(target):
-    try:
-        count = preparing.prepare(shapes.FEW, Path(sys.argv[1]), may_compile=False, only=["sample"])
-        print(count)
-    except cache.KernelNotFoundError as error:
-        print(error)
-        print(error.remedy)
+with rehearsal.pretending(targets.named("ai_max_395")):
+    for directory in sys.argv[2:]:
+        may_compile, moves = sys.argv[1] == "auto", []
+        moved = lambda: moves.append(1)
+        try:
+            only = ["sample"]
+            count = preparing.prepare(shapes.FEW, Path(directory), may_compile=may_compile, moved=moved, only=only)
+            print(count, len(moves) >= count)
+        except cache.KernelNotFoundError as error:
+            print(error)
+            print(error.remedy)
 """
 
 
-def test_what_may_not_be_compiled_is_found_wherever_the_cache_lies_and_named_where_it_is_missing(filled, tmp_path):
-    directory, *_ = filled
-    moved = directory.rename(tmp_path / "elsewhere")
-    assert python("-c", NEVER, str(moved)).stdout == "2\n"
-    moved.rename(directory)
-    empty = tmp_path / "empty"
+def test_what_may_not_be_compiled_is_found_wherever_the_cache_lies_and_named_where_it_is_missing(tmp_path):
+    made, elsewhere, empty = tmp_path / "made", tmp_path / "elsewhere", tmp_path / "empty"
     empty.mkdir()
-    said, remedy = python("-c", NEVER, str(empty)).stdout.splitlines()
-    assert said.startswith("kernel not found for op: ")
+    filled = python("-c", PREPARE, "auto", str(made)).stdout
+    count = int(filled.split()[0])
+    assert filled == f"{count} True\n"
+    assert count > 0
+    made.rename(elsewhere)
+    said, remedy, found = python("-c", PREPARE, "never", str(empty), str(elsewhere)).stdout.splitlines()
+    assert said.startswith(f"kernel not found for op: sample: {empty} has no ")
     assert said.endswith(" for gfx1151")
-    assert f"{empty} has no " in said
     assert remedy == f"halogend warmup-kernel --target gfx1151 --cache-dir {empty}"
     assert list(empty.iterdir()) == []
+    assert found == filled.strip()
 
 
 @pytest.mark.slow
