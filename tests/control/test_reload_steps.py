@@ -13,6 +13,7 @@ from halogend.config.codes import Code
 from halogend.config.problems import Problem
 from halogend.control import generation, replica_changes
 from halogend.control.receipts import Milestone
+from halogend.control.startup import Startup
 
 
 async def test_l2_the_same_document_with_keys_reordered_and_comments_changed_loads_nothing(serving):
@@ -45,6 +46,13 @@ def _no_program(_, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
 
 
+def _stands_still(world, monkeypatch):
+    """Most of the limit is over as it begins."""
+    judge = Startup.judge
+    monkeypatch.setattr(Startup, "judge", lambda self, pulses, now, *rest: judge(self, pulses, now + 4, *rest))
+    _order("load", "engine", do="stick")(world, monkeypatch)
+
+
 def _other_version(world, _):
     world.house.host.more["PLAYED_VERSION"] = "99"
 
@@ -73,7 +81,7 @@ LOADS = {
     ),
     "engine killed": (_order("load", "engine", do="die", signal=signal.SIGKILL), "SIGKILL; somebody sent it"),
     "engine crashes": (_order("load", "engine", do="crash", message="bug"), "status 1"),
-    "engine stands still": (_order("load", "engine", do="stick"), "no progress"),
+    "engine stands still": (_stands_still, "no progress"),
     "text ends at ready": (_order("ready", "text", do="end", status=5), "HRT-1010"),
     "engine ends at ready": (_order("ready", "engine", do="end", status=5), "HRT-1010"),
     "first token fails": (_order("generate", "engine", **REFUSED, **FIRST_TOKEN), "no memory"),

@@ -43,17 +43,17 @@ def numbers(part: StoredPart) -> torch.Tensor:
     scales = part.planes["scales"].double()
     if part.layout in (INT8_ROWS, FP8_ROWS):
         return part.planes["codes"].double() * scales.unsqueeze(1)
-    codes, minima = part.planes["codes"], part.planes["minima"].double()
-    block = codes.shape[3]
-    out = torch.empty(part.rows, part.columns, dtype=torch.float64)
-    for row in range(part.rows):
-        tile, r = divmod(row, block)
-        for column in range(part.columns):
-            group, place = divmod(column, 32)
-            byte = int(codes[tile, group, place % 16, r])
-            code = byte & 15 if place < 16 else byte >> 4
-            out[row, column] = scales[tile, group, r] * code + minima[tile, group, r]
-    return out
+    block = part.planes["codes"].shape[3]
+    codes, factors, minima = part.planes["codes"].tolist(), scales.tolist(), part.planes["minima"].double().tolist()
+
+    def number(row: int, column: int) -> float:
+        (tile, r), (group, place) = divmod(row, block), divmod(column, 32)
+        byte = codes[tile][group][place % 16][r]
+        code = byte & 15 if place < 16 else byte >> 4
+        return factors[tile][group][r] * code + minima[tile][group][r]
+
+    rows = [[number(row, column) for column in range(part.columns)] for row in range(part.rows)]
+    return torch.tensor(rows, dtype=torch.float64)
 
 
 def close(got: torch.Tensor, exact: torch.Tensor, size: torch.Tensor, roundings: int) -> bool:

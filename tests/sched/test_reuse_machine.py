@@ -1,4 +1,5 @@
-"""20,000 steps of conversations on a pool of 256 blocks, an audit and a naive search beside every one."""
+"""Thousands of steps of conversations on a pool of 256 blocks, an audit and a naive search beside every one; 20,000
+with the slow ones."""
 
 from __future__ import annotations
 
@@ -16,13 +17,24 @@ ALL_SLIDING = KvLayout((24,))
     ("layout", "depth", "blocks", "worlds"),
     [
         pytest.param(FULL, 0, 256, 4, marks=pytest.mark.slow),
-        (FULL, 1, 256, 5),
+        (FULL, 1, 256, 2),
+        pytest.param(FULL, 1, 256, 5, marks=pytest.mark.slow),
         (FULL, 1, 40, 1),
         pytest.param(GEMMA, 0, 256, 4, marks=pytest.mark.slow),
-        (GEMMA, 1, 256, 5),
+        (GEMMA, 1, 256, 2),
+        pytest.param(GEMMA, 1, 256, 5, marks=pytest.mark.slow),
         (ALL_SLIDING, 1, 60, 1),
     ],
-    ids=["full", "full ahead", "full crowded", "gemma", "gemma ahead", "all sliding"],
+    ids=[
+        "full",
+        "full ahead",
+        "full ahead long",
+        "full crowded",
+        "gemma",
+        "gemma ahead",
+        "gemma ahead long",
+        "all sliding",
+    ],
 )
 def test_random_conversations(layout: KvLayout, depth: int, blocks: int, worlds: int) -> None:
     for seed in range(worlds):
