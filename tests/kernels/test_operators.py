@@ -7,6 +7,7 @@ import torch
 from halogen_kernels import Activation, Kernels, packed_bytes, reference, select
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.closeness import close
 
 WIDTHS = st.sampled_from([1, 2, 7, 16, 33, 64, 100, 257])
 ROWS = st.sampled_from([1, 2, 3, 5, 16, 17, 40])
@@ -19,18 +20,6 @@ EXACT = reference.table()
 
 def table(backend: str, dtype: torch.dtype) -> Kernels:
     return select(backend, dtype, flash_attention=True)
-
-
-def close(
-    got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, *, steps: float = 1.0, size: float | None = None
-) -> bool:
-    """Finite, and within `steps` roundings: to `dtype` of the largest value, and in float32 of `size`,
-    the size that sums had before they cancelled (the largest value, unless given)."""
-    assert got.shape == expected.shape
-    largest = float(expected.abs().max())
-    rounding = 2.0**-8 * largest if dtype == torch.bfloat16 else 0.0
-    allowed = steps * (rounding + 2.0**-20 * max(1e-6, size or largest))
-    return bool(got.isfinite().all()) and float((got.double() - expected).abs().max()) <= allowed
 
 
 @given(BACKENDS, DTYPES, st.tuples(ROWS, WIDTHS, WIDTHS), st.integers(1, 3), SEEDS)
