@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from halogen_kernels.triton.sample import sample
 from support.sampling_reference import make_sampling
 
 from halogend.engine.device.choosing import DeviceChooser
 from halogend.engine.device.place import Place
-from halogend.engine.execute import NUMERIC_ERROR, Executor
+from halogend.engine.execute import NUMERIC_ERROR, EngineBrokenError, Executor
 from halogend.engine.interface import Want
 from halogend.engine.sampler import Sampler, SamplingState
 from halogend.sched.step import StepItem, StepPlan
@@ -82,3 +83,23 @@ def test_requests_with_penalties_are_chosen_for_by_the_host_before_the_next_step
     assert [dict(result.sampled)[1] for result in (first, second)] == best
     assert [dict(result.sampled)[0] for result in (first, second)] == [int(logits[0].argmax())] * 2
     assert executor.in_flight == 0
+
+
+class Broken:
+    """A device that fails after a step was launched."""
+
+    device = torch.device("cpu")
+
+    def choose(self, logits: torch.Tensor, wants: object, slot_tokens: torch.Tensor) -> Broken:
+        return self
+
+    def wait(self) -> list[int]:
+        raise RuntimeError("an illegal memory access was encountered")
+
+
+def test_a_device_that_fails_ends_the_engine_not_a_request() -> None:
+    executor = Executor(Runner(logits_of(1, seed=4)), 1, Broken())  # type: ignore[arg-type]  # as above
+    executor.begin(0, KINDS[0], (1,))
+    executor.submit(StepPlan(7, (StepItem(0, 0, 0, (1,), from_slot=False, blocks=[[1]], samples=True),)))
+    with pytest.raises(EngineBrokenError, match="the device failed in step 7"):
+        executor.collect()

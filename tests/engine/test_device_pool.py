@@ -46,6 +46,10 @@ def test_the_floor_is_there_at_once_and_the_rest_chunk_by_chunk() -> None:
     assert cache.touched_bytes == 48 * cache.block_bytes  # what lies between was not asked for
     write(cache, 100, 5.0)
     assert first_values(cache, 100) == [5.0, 6.0, 7.0]
+    odd = DeviceKvCache(FORM, HOST, reserve_blocks=1000, floor_blocks=44)
+    assert odd.touched_bytes == 44 * odd.block_bytes  # no more than it was to take
+    odd.clear([44])
+    assert odd.touched_bytes == 48 * odd.block_bytes
 
 
 def test_a_pool_takes_no_more_than_its_limit() -> None:

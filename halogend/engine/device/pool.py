@@ -78,7 +78,7 @@ class DeviceKvCache:
         self.reserve_blocks = reserve_blocks
         self.chunk_blocks = _chunk_blocks(form, floor_blocks)
         self._place = place
-        self._limit = reserve_blocks
+        self._limit = floor_blocks
         count = -(-reserve_blocks // self.chunk_blocks)
         self._chunks: list[_Chunk | None] = [None] * count
         width = -(-count // _EVEN) * _EVEN
@@ -91,6 +91,7 @@ class DeviceKvCache:
         for chunk in self._chunks:  # a warm-up reads what nobody has written
             for part in () if chunk is None else chunk.parts():
                 part.zero_()
+        self._limit = reserve_blocks
 
     @property
     def device(self) -> torch.device:
