@@ -221,6 +221,7 @@ def test_logits_of_every_kind_of_layer(tmp_path: Path, name: str) -> None:
     assert (ours - others).abs().max() < TOLERANCE * others.abs().max()
 
 
+@pytest.mark.slow
 def test_precisions_that_only_these_kernels_have(tiny: Path) -> None:
     """Near what float32 gives, and not the same."""
     exact = _prompt_logits(load_triton(tiny))

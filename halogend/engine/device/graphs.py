@@ -18,7 +18,7 @@ import torch
 from halogen_kernels.seam import FixedPlan
 from torch import Tensor
 
-from halogend.engine.batch import Batch, Rows, TableRows, make_rows
+from halogend.engine.batch import Batch, Rows, TableRows
 from halogend.engine.device.pool import DeviceKvCache
 from halogend.engine.device.rows import send_rows
 from halogend.engine.device.staging import StepWorkspace
@@ -106,13 +106,15 @@ class DecodeGraphs:
             item.count == 1 and item.samples and item.start < self._longest for item in plan.items
         )
 
-    def forward(self, plan: StepPlan, slot_tokens: Tensor, workspace: StepWorkspace) -> Tensor | None:
-        """float32 [n, vocab], valid until the next step is launched; None where it could not be recorded."""
-        bucket, count = bucket_of(len(plan.items)), len(plan.items)
+    def forward(self, rows: Rows, slot_tokens: Tensor, workspace: StepWorkspace) -> Tensor | None:
+        """Of a step that it takes: float32 [n, vocab], valid until the next step is launched; None where it could
+        not be recorded."""
+        count = len(rows.tokens)
+        bucket = bucket_of(count)
         recording = self._recording(bucket)
         if recording is None:
             return None
-        recording.put(send_rows(padded_rows(plan, bucket), slot_tokens, workspace))
+        recording.put(send_rows(padded_rows(rows, bucket), slot_tokens, workspace))
         recording.replay()
         return recording.logits[:count]
 
@@ -153,9 +155,8 @@ def bucket_of(rows: int) -> int:
     return 1 << (rows - 1).bit_length()
 
 
-def padded_rows(plan: StepPlan, count: int) -> Rows:
+def padded_rows(rows: Rows, count: int) -> Rows:
     """Of a decode step, with rows up to `count` that write nothing."""
-    rows = make_rows(plan)
     missing = count - len(rows.tokens)
     return replace(
         rows,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from halogend.engine.batch import make_rows
+from halogend.engine.batch import Rows, make_rows
 from halogend.engine.device.graphs import DecodeGraphs
 from halogend.engine.device.place import Place
 from halogend.engine.device.pool import DeviceKvCache
@@ -53,23 +53,27 @@ class DeviceRunner:
     def forward(self, plan: StepPlan, slot_tokens: Tensor) -> Tensor:
         """See `interface.Runner.forward`."""
         self._cache.copy(plan.copies)  # before anything can fail: who repeats the step leaves them out
+        rows = self._rows(plan)
         if self._graphs is not None and self._graphs.takes(plan):
-            self._cache.clear(make_rows(plan).fresh_blocks)
-            logits = self._graphs.forward(plan, slot_tokens, self._workspace)
+            logits = self._graphs.forward(rows, slot_tokens, self._workspace)
             if logits is not None:
                 self._progress.bump()
                 return logits
-        return self._run(plan, slot_tokens, self._model.all_layers)
+        return self._run(rows, slot_tokens, self._model.all_layers)
 
     @torch.inference_mode()
     def rehearse(self, plan: StepPlan, slot_tokens: Tensor) -> None:
         """`forward` through one layer of each kind: builds and takes what the whole step does in a fraction of its
         time. What it writes into the pool is of no use."""
-        self._run(plan, slot_tokens, self._model.sample_layers)
+        self._run(self._rows(plan), slot_tokens, self._model.sample_layers)
 
-    def _run(self, plan: StepPlan, slot_tokens: Tensor, layers: Sequence[int]) -> Tensor:
+    def _rows(self, plan: StepPlan) -> Rows:
+        """Of a step whose blocks have memory from now on."""
         rows = make_rows(plan)
         self._cache.clear(rows.fresh_blocks)
+        return rows
+
+    def _run(self, rows: Rows, slot_tokens: Tensor, layers: Sequence[int]) -> Tensor:
         batch = send_rows(rows, slot_tokens, self._workspace)
         plans = self._model.plan(batch, self._cache.dtype, self._workspace)
         residual = self._model.run_layers(batch, plans, self._cache.layers, self._progress.bump, layers)
