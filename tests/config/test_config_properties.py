@@ -12,6 +12,7 @@ from support.config_documents import HEAD, documents, json_schema_of, read, valu
 from halogend.config import schema
 from halogend.config.canonical import canonical, revision, short_revision
 from halogend.config.fields import Apply, changed_fields
+from halogend.config.nodes import resolve
 from halogend.config.rules import check
 from halogend.config.schema import Document, apply_class, fields
 
@@ -20,8 +21,19 @@ VALID = (
 ).encode()
 
 
+class Quoting(yaml.SafeDumper):
+    """In quotes what a document's language takes for more than text and YAML 1.1 does not: `0E0`."""
+
+
+def _quoted(dumper: Quoting, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, None if resolve(text) == text else '"')
+
+
+Quoting.add_representer(str, _quoted)
+
+
 def dumped(document: dict[str, Any]) -> str:
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return yaml.dump(document, Dumper=Quoting, sort_keys=False, allow_unicode=True)
 
 
 def parsed(text: str) -> Document:
