@@ -11,6 +11,7 @@ from halogend.config.problems import Problem
 from halogend.config.schema import Document, ModelConfig
 
 _PROCESSOR, _ANY = "cpu", "auto"
+_PLAIN = frozenset({"fp32", "bf16", "fp16"})
 _FORMATS: Mapping[str, frozenset[str]] = MappingProxyType(
     {"precision": frozenset({"fp16", "fp8"}), "kv_cache_dtype": frozenset({"fp8", "int8"})}
 )
@@ -31,6 +32,8 @@ def check_kernels(document: Document, places: Places) -> Iterator[Problem]:
             yield places.problem(Code.KERNELS, f"{path}.flash_attention", message, hint)
         if accelerator is None and backend != "triton":
             yield from _formats(model, where, places)
+        if accelerator is not None:
+            yield from _kept(model, where, places)
 
 
 def _formats(model: ModelConfig, where: str, places: Places) -> Iterator[Problem]:
@@ -40,6 +43,14 @@ def _formats(model: ModelConfig, where: str, places: Places) -> Iterator[Problem
             message = f"`{field}` {value} needs the kernels of accelerators, and `device` names none"
             hint = "name one, or write kernels: {backend: triton} to compare with on a processor"
             yield places.problem(Code.KERNELS, f"{where}.{field}", message, hint)
+
+
+def _kept(model: ModelConfig, where: str, places: Places) -> Iterator[Problem]:
+    """What an accelerator's kernels keep of keys and values: what products are in, or eight bits."""
+    compute = model.precision if model.precision in _PLAIN else "bf16"
+    if model.kv_cache_dtype in _PLAIN and model.kv_cache_dtype != compute:
+        message = f"`kv_cache_dtype` {model.kv_cache_dtype} is not {compute}, which products are in on an accelerator"
+        yield places.problem(Code.KERNELS, f"{where}.kv_cache_dtype", message, "write auto, fp8 or int8")
 
 
 def _accelerator(model: ModelConfig) -> str | None:
