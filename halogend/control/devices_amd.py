@@ -129,8 +129,9 @@ def _clock_mhz(path: Path) -> int | None:
 
 
 def _properties(path: Path) -> dict[str, str]:
+    """All of them are numbers."""
     pairs = (line.split() for line in _text(path).splitlines())
-    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
 def _numbered(folder: Path) -> list[Path]:

@@ -29,6 +29,7 @@ from halogend.control.replica_memory import ReplicaMemory
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import Ready, Startup
 from halogend.control.workers import ENGINE, Workers
+from halogend.control.working import CONTEXT_BYTES
 from halogend.wire.messages import (
     WIRE_VERSION,
     AnyMessage,
@@ -163,9 +164,12 @@ class Replica:
 
     def learn(self, expected: Holding) -> None:
         """From the measure taken when it was ready. What lies in an accelerator's memory is in no measure of the
-        processes."""
+        processes: its engine says what its largest steps took there."""
+        transient_bytes = self.ready.engine.transient_bytes
         if is_processor(self.spec.engine.device):
-            self.memory.learn(expected, self.ready.engine.transient_bytes)
+            self.memory.learn(expected, transient_bytes)
+        elif transient_bytes is not None:
+            self.memory.learn_of_device(expected, transient_bytes + CONTEXT_BYTES)
 
     # --- start ------------------------------------------------------------------------------
 

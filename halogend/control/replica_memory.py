@@ -60,6 +60,11 @@ class ReplicaMemory:
             self._expected = expected
             self.surplus_bytes = self._surplus(expected, transient_bytes)
 
+    def learn_of_device(self, expected: Holding, working_bytes: int) -> None:
+        """The same of an accelerator, whose memory nobody else sees: never less than was expected, for not all of it
+        is measured."""
+        self.surplus_bytes = max(0, working_bytes - expected.working_bytes)
+
     async def count_returned(self, before: Mapping[int, int]) -> None:
         """What the processes held and nobody holds any more. A process that one of them had started follows
         it within moments."""

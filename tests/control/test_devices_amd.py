@@ -83,7 +83,8 @@ def test_a_graphics_part_that_nobody_knows_is_shown_and_not_used(tmp_path):
 
 def test_a_device_in_a_bad_state_says_nothing_and_harms_nobody(tmp_path):
     host(tmp_path)
-    amd(tmp_path, [{"properties": MI300X["properties"], "mem_info_vram_total": "not now"}])
+    properties = MI300X["properties"] | {"max_waves_per_simd": "many"}
+    amd(tmp_path, [{"properties": properties, "mem_info_vram_total": "not now"}])
     (seen,) = look(tmp_path)
     assert (seen.memory_bytes, seen.temperature_c, seen.links) == (0, None, ())
     assert seen.trouble

@@ -2,9 +2,11 @@
 
 import pytest
 from support.fake_devices import accelerator
-from support.played.world import document, reached, until
+from support.played.world import content, document, reached, until
 
 from halogend.control.ledger import Holding, Ledger
+from halogend.control.planning import Given
+from halogend.control.working import CONTEXT_BYTES
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -42,6 +44,18 @@ async def test_weights_and_cache_are_counted_there_and_processes_on_the_host(on_
     assert spec.engine.compute_dtype == "bf16", "whatever the processor has"
     await there.apply()
     assert there.house.ledger.taken_bytes("cpu:0") == 0
+
+
+@pytest.mark.parametrize(("more", "less"), [(100 * MIB, 0), (0, 100 * MIB)])
+async def test_what_an_engine_says_its_steps_took_there_may_raise_what_is_counted(world, more, less):
+    there = await world(8 * GIB, accelerators=(accelerator(),))
+    text = document(there.model("a", device="cuda:0"))
+    estimate = (await there.steering.plan(Given(content(text), "config.yaml")))["devices"]
+    (expected,) = [each["after"]["working_bytes"] for each in estimate if each["device"] == "cuda:0"]
+    took = expected - CONTEXT_BYTES + more - less
+    there.stage.order("ready", "go", where={"role": "engine"}, transient_bytes=took)
+    assert (await reached(there.edit(text))).outcome == "applied"
+    assert there.house.ledger.holding("a#1").working_bytes == expected + more
 
 
 async def test_a_plan_shows_both(on_device):
