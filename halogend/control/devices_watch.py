@@ -63,6 +63,7 @@ class DeviceWatch:
             with contextlib.suppress(TimeoutError, OSError):
                 await self._follow()
             _log.warning("devices_not_told", again_s=_AGAIN_S)
+            self._heed(Look(troubles=(f"the drivers say nothing; they are asked again every {_AGAIN_S:g} s",)))
             await asyncio.sleep(_AGAIN_S)
 
     async def _follow(self) -> None:

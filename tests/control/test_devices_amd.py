@@ -1,10 +1,12 @@
 """AMD's devices as a folder describes them."""
 
+import subprocess
+
 from support.fake_devices import GIB, MI300X, NODES, STRIX_HALO, amd, host, write
 
 from halogend.control.devices import HOST, nominal_bytes_per_s
 from halogend.control.devices_amd import look
-from halogend.control.devices_look import take_look
+from halogend.control.devices_look import command, read, take_look
 from halogend.control.machine import probe
 
 
@@ -94,6 +96,17 @@ def test_the_look_is_another_process_s(tmp_path):
     host(tmp_path)
     amd(tmp_path, [MI300X])
     assert take_look(tmp_path).devices == look(tmp_path)
+
+
+def test_who_follows_the_drivers_ends_with_whoever_asked(tmp_path):
+    """A killed daemon leaves nobody behind: its end of the pipe goes with it."""
+    host(tmp_path)
+    amd(tmp_path, [MI300X])
+    words = command(tmp_path, every_s=600.0)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as following:
+        assert read(following.stdout.readline()).devices == look(tmp_path)
+        following.stdin.close()
+        assert following.wait(30) == 0
 
 
 def test_without_a_driver_nobody_is_asked(tmp_path):

@@ -97,6 +97,16 @@ async def test_the_limit_is_live_and_stated_by_any_of_the_device_s_names(hot):
     await it.told(0.0)
 
 
+async def test_what_is_not_heard_of_any_more_is_not_shown_and_rests_on(hot):
+    it = await hot()
+    rest = it.feel(97.0)
+    it.watch.take(Look(troubles=("the drivers say nothing",)))
+    view = it.watch.view()["cuda:0"]
+    assert (view["is_told"], view["temperature_c"], view["rest"]) == (False, None, rest)
+    assert it.watch.troubles() == ["the drivers say nothing"]
+    assert not it.there.series("device_temperature_celsius")
+
+
 async def test_a_late_look_counts_for_no_more_than_a_few_seconds(hot):
     it = await hot()
     assert it.feel(90.0, seconds=600.0) == pytest.approx(0.15)
