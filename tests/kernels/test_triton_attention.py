@@ -63,6 +63,23 @@ def test_a_run_is_longer_than_a_chunk(device: torch.device) -> None:
     assert (got.cpu().double() - case.expected(None)).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize(("head_dim", "parts"), [(80, 2), (256, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=str)
+def test_products_may_be_made_in_parts_of_a_head(
+    device: torch.device, dtype: torch.dtype, head_dim: int, parts: int
+) -> None:
+    """For devices whose registers hold no whole one."""
+    case = make_case((2, 1, head_dim), [(5, 20), (70, 1)], device, dtype, torch.float32, softcap=3.0)
+    plan = attention_plan.make_plan(case.shape, case.spans, None, dtype, device)
+    assert plan.prefill is not None
+    assert plan.decode is not None
+    cut = [replace(part, sizes={**part.sizes, "PARTS": parts}) for part in (plan.prefill, plan.decode)]
+    with launching.launched() as variants:
+        got = attention.attend(case.queries, case.cache, replace(plan, prefill=cut[0], decode=cut[1]))
+    assert [variant.constexprs["PARTS"] for variant in variants] == [parts, parts]
+    assert (got.cpu().double() - case.expected(None)).abs().max() < 1e-5
+
+
 def test_keys_and_values_of_eight_bits_from_write_to_result(device: torch.device) -> None:
     """Beside what was meant, before it was rounded."""
     case = make_case((4, 2, 64), [(0, 40)], device)

@@ -14,6 +14,7 @@ Resource usage:
 AMDGCN = """
 amdhsa.kernels:
   - .agpr_count:     0
+    .private_segment_fixed_size: {memory}
     .sgpr_count:     22
     .sgpr_spill_count: {sgpr}
     .vgpr_count:     {registers}
@@ -26,9 +27,12 @@ def test_nvidia(stack, local, spilled):
     assert of_cuobjdump(CUOBJDUMP.format(registers=168, stack=stack, local=local)) == (168, spilled)
 
 
-@pytest.mark.parametrize(("sgpr", "vgpr", "spilled"), [(0, 0, 0), (2, 0, 2), (0, 7, 7)])
-def test_amd(sgpr, vgpr, spilled):
-    assert of_amdgcn(AMDGCN.format(registers=96, sgpr=sgpr, vgpr=vgpr)) == (96, spilled)
+@pytest.mark.parametrize(
+    ("sgpr", "vgpr", "memory", "spilled"), [(0, 0, 0, 0), (2, 0, 0, 0), (2, 0, 8, 2), (0, 7, 28, 7), (2, 7, 36, 9)]
+)
+def test_amd(sgpr, vgpr, memory, spilled):
+    """Scalar registers in lanes of vector registers are in no memory."""
+    assert of_amdgcn(AMDGCN.format(registers=96, sgpr=sgpr, vgpr=vgpr, memory=memory)) == (96, spilled)
 
 
 def test_what_says_nothing_is_an_error():

@@ -160,7 +160,7 @@ class _Numbers:
 
 def sizes_of(op: str, shape: AttentionShape, dtype: torch.dtype) -> Blocks:
     """From the tuning tables; `dtype` is the cache's."""
-    return tuning.pick(op, head_dim=shape.head_dim, held_bytes=dtype.itemsize)
+    return tuning.pick(op, head_dim=shape.head_dim, held_bytes=dtype.itemsize, softcap=shape.softcap != 0)
 
 
 def in_runs(blocks: Sequence[int], places: Iterable[int], run: int) -> bool:

@@ -19,7 +19,7 @@ from halogen_kernels.triton.attention_plan import HEADS_AT_ONCE, SPLIT_TOKENS, A
 from halogen_kernels.triton.chunked import ChunkedCache
 from halogen_kernels.triton.launching import launch
 from halogen_kernels.triton.shapes import Shapes
-from halogen_kernels.triton.tiles import LEAST_DIM, LOWEST, constants, fold_tile, lies_in_runs, softening
+from halogen_kernels.triton.tiles import LEAST_DIM, LOWEST, constants, fold_tile, lies_in_runs, load_heads, softening
 
 _NONE = 4  # values of a tensor that is not used
 
@@ -118,6 +118,7 @@ def context_parts(
     CODE: tl.constexpr,
     DOT: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    PARTS: tl.constexpr = 1,
 ):
     head = tl.program_id(0) % kv_heads
     part = tl.program_id(1)
@@ -131,7 +132,10 @@ def context_parts(
     dims = tl.arange(0, D)
     inside = (member < group)[:, None] & (dims < HEAD_DIM)[None, :]
     places = heads[:, None] * HEAD_DIM + dims[None, :]
-    query = tl.load(queries + row.to(tl.int64) * row_heads * HEAD_DIM + places, mask=inside, other=0.0).to(DOT)
+    held = member < group
+    query = queries + (row.to(tl.int64) * row_heads + heads) * HEAD_DIM
+    if PARTS == 1:
+        query = load_heads(query, held, 0, HEAD_DIM, D, True).to(DOT)
 
     low = tl.maximum(end - window, 0)
     first_tile = low // BLOCK_N
@@ -149,14 +153,16 @@ def context_parts(
     if lies_in_runs(blocks, first_block, stop_block, shift, T, BLOCK_N, STEP):
         for tile in range(first, stop):
             acc, peak, total = fold_tile(
-                acc, peak, total, query, addresses, scale_addresses, blocks, tile, last, low, end, end, window,
+                acc, peak, total, query, held, addresses, scale_addresses, blocks, tile, last, low, end, end, window,
                 inner, outer, shift, head, kv_heads, HEAD_DIM, D, T, BLOCK_N, True, "ends", HELD, CODE, DOT, SOFTCAP,
+                PARTS,
             )  # fmt: skip
     else:
         for tile in range(first, stop):
             acc, peak, total = fold_tile(
-                acc, peak, total, query, addresses, scale_addresses, blocks, tile, last, low, end, end, window,
+                acc, peak, total, query, held, addresses, scale_addresses, blocks, tile, last, low, end, end, window,
                 inner, outer, shift, head, kv_heads, HEAD_DIM, D, T, BLOCK_N, False, "ends", HELD, CODE, DOT, SOFTCAP,
+                PARTS,
             )  # fmt: skip
 
     if splits == 1:

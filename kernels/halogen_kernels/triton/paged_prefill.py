@@ -22,7 +22,7 @@ from halogen_kernels.triton.attention_plan import AttentionPlan, PrefillRows, Pr
 from halogen_kernels.triton.chunked import ChunkedCache
 from halogen_kernels.triton.launching import launch
 from halogen_kernels.triton.shapes import Shapes
-from halogen_kernels.triton.tiles import LOWEST, constants, fold_tile, softening
+from halogen_kernels.triton.tiles import LOWEST, constants, fold_tile, load_heads, softening
 
 
 def paged_prefill(queries: Tensor, cache: ChunkedCache, plan: AttentionPlan, out: Tensor) -> None:
@@ -97,6 +97,7 @@ def prefill_tiles(
     CODE: tl.constexpr,
     DOT: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    PARTS: tl.constexpr = 1,
 ):
     head = tl.program_id(0)
     span = tl.load(tiles + 2 * tl.program_id(1))
@@ -113,8 +114,9 @@ def prefill_tiles(
     heads = head * group + flat % group
     dims = tl.arange(0, D)
     inside = held[:, None] & (dims < HEAD_DIM)[None, :]
-    places = ((row + at).to(tl.int64) * row_heads + heads) * HEAD_DIM
-    query = tl.load(queries + places[:, None] + dims[None, :], mask=inside, other=0.0).to(DOT)
+    query = queries + ((row + at).to(tl.int64) * row_heads + heads) * HEAD_DIM
+    if PARTS == 1:
+        query = load_heads(query, held, 0, HEAD_DIM, D, True).to(DOT)
 
     position = start + at
     low_row = start + first // group
@@ -131,14 +133,14 @@ def prefill_tiles(
     total = tl.zeros([BLOCK_M], tl.float32)
     for tile in range(whole, whole_end):
         acc, peak, total = fold_tile(
-            acc, peak, total, query, addresses, scale_addresses, blocks, tile, last, low, high, position, window,
-            inner, outer, shift, head, kv_heads, HEAD_DIM, D, T, BLOCK_N, RUN, "none", HELD, CODE, DOT, SOFTCAP,
+            acc, peak, total, query, held, addresses, scale_addresses, blocks, tile, last, low, high, position, window,
+            inner, outer, shift, head, kv_heads, HEAD_DIM, D, T, BLOCK_N, RUN, "none", HELD, CODE, DOT, SOFTCAP, PARTS,
         )  # fmt: skip
     for number in range(first_tile, end_tile - (whole_end - whole)):
         tile = number + tl.where(number >= whole, whole_end - whole, 0)
         acc, peak, total = fold_tile(
-            acc, peak, total, query, addresses, scale_addresses, blocks, tile, last, low, high, position, window,
-            inner, outer, shift, head, kv_heads, HEAD_DIM, D, T, BLOCK_N, RUN, "rows", HELD, CODE, DOT, SOFTCAP,
+            acc, peak, total, query, held, addresses, scale_addresses, blocks, tile, last, low, high, position, window,
+            inner, outer, shift, head, kv_heads, HEAD_DIM, D, T, BLOCK_N, RUN, "rows", HELD, CODE, DOT, SOFTCAP, PARTS,
         )  # fmt: skip
 
     places = ((row + at).to(tl.int64) * (kv_heads * group) + heads) * HEAD_DIM

@@ -70,7 +70,8 @@ def of_cuobjdump(text: str) -> tuple[int, int]:
 
 
 def of_amdgcn(text: str) -> tuple[int, int]:
-    """(vector registers, spilled registers of both kinds) of the one kernel in `text`."""
+    """(vector registers, registers in memory) of the one kernel in `text`. Scalar registers that there are too few of
+    are kept in the lanes of vector registers; they count if the kernel has memory of its own at all."""
 
     def number(key: str) -> int:
         found = re.search(rf"^\s*\.{key}:\s*(\d+)", text, re.MULTILINE)
@@ -78,4 +79,7 @@ def of_amdgcn(text: str) -> tuple[int, int]:
             raise ValueError(f"the assembly has no .{key}")
         return int(found[1])
 
-    return number("vgpr_count"), number("vgpr_spill_count") + number("sgpr_spill_count")
+    registers, spilled = number("vgpr_count"), number("vgpr_spill_count")
+    if number("private_segment_fixed_size"):
+        spilled += number("sgpr_spill_count")
+    return registers, spilled

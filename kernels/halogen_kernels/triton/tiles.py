@@ -127,17 +127,42 @@ def lies_in_runs(blocks, first, last, shift, T: tl.constexpr, BLOCK_N: tl.conste
 
 
 @triton.jit
-def load_heads(starts, seen, HEAD_DIM: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr):
-    """[BLOCK_N, D] from pointers to the first value of each position's head; 0 where not `seen`, and as padding."""
-    dims = tl.arange(0, D)
+def load_heads(starts, seen, FIRST: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, MASKED: tl.constexpr):
+    """[n, WIDTH] values of heads from FIRST on, given pointers to their first; 0 where not `seen`, and as padding."""
+    dims = FIRST + tl.arange(0, WIDTH)
     places = starts[:, None] + dims[None, :]
     if MASKED:
         heads = tl.load(places, mask=seen[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
-    elif HEAD_DIM < D:
+    elif HEAD_DIM < FIRST + WIDTH:
         heads = tl.load(places, mask=(dims < HEAD_DIM)[None, :], other=0.0)
     else:
         heads = tl.load(places)
     return heads
+
+
+@triton.jit
+def products_of(
+    query,
+    held,
+    starts,
+    seen,
+    FIRST: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    MASKED: tl.constexpr,
+    IS_LOADED: tl.constexpr,
+    CODE: tl.constexpr,
+    DOT: tl.constexpr,
+):
+    """[M, BLOCK_N] sums over WIDTH values of heads, from FIRST on; `query` as in `fold_tile`."""
+    keys = load_heads(starts, seen, FIRST, HEAD_DIM, WIDTH, MASKED)
+    if CODE != "plain":
+        keys = widened(keys, CODE)
+    if IS_LOADED:
+        rows = query
+    else:
+        rows = load_heads(query, held, FIRST, HEAD_DIM, WIDTH, True).to(DOT)
+    return tl.dot(rows, tl.trans(keys.to(DOT)), input_precision="ieee")
 
 
 @triton.jit
@@ -146,6 +171,7 @@ def fold_tile(
     peak,
     total,
     query,
+    held,
     addresses,
     scale_addresses,
     blocks,
@@ -170,22 +196,28 @@ def fold_tile(
     CODE: tl.constexpr,
     DOT: tl.constexpr,
     SOFTCAP: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     """`acc` [M, D], `peak` [M] and `total` [M] of the softmax so far, and one more tile of keys in them.
 
-    MASK "none": every row of `query` [M, D] sees the whole tile; "ends": all see positions `low` to `high` - 1;
+    With one of PARTS, `query` is [M, D]. With more, products are made in as many parts of a head, one after the other,
+    and it is [M] pointers, of which `held` are good: each part is read again for each tile, for devices whose
+    registers do not hold the whole.
+
+    MASK "none": every row of `query` sees the whole tile; "ends": all see positions `low` to `high` - 1;
     "rows": row m sees the `window` positions up to `position[m]`, and none does outside `low` to `high` - 1.
     Nothing outside is read."""
     key = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     seen = (key >= low) & (key < high)
     chunk, place = tile_places(blocks, tile, last, shift, T, BLOCK_N, RUN)
     starts = chunk_starts(addresses, chunk, HELD) + (place * (2 * kv_heads) + head) * HEAD_DIM
-    keys = load_heads(starts, seen, HEAD_DIM, D, MASK != "none")
-    if CODE == "plain":
-        products = tl.dot(query, tl.trans(keys.to(DOT)), input_precision="ieee")
-    else:
+    masked: tl.constexpr = MASK != "none"
+    width: tl.constexpr = D // PARTS
+    products = products_of(query, held, starts, seen, 0, HEAD_DIM, width, masked, PARTS == 1, CODE, DOT)
+    for part in tl.static_range(1, PARTS):
+        products += products_of(query, held, starts, seen, part * width, HEAD_DIM, width, masked, False, CODE, DOT)
+    if CODE != "plain":
         scales = chunk_starts(scale_addresses, chunk, tl.float32) + (place * (2 * kv_heads) + head)
-        products = tl.dot(query, tl.trans(widened(keys, CODE).to(DOT)), input_precision="ieee")
         products *= tl.load(scales, mask=seen, other=0.0)[None, :]
     scores = scores_of(products, inner, outer, SOFTCAP)
     if MASK == "ends":
@@ -196,7 +228,7 @@ def fold_tile(
     higher = tl.maximum(peak, tl.max(scores, 1))
     shares = tl.exp2(scores - higher[:, None])
     kept = tl.exp2(peak - higher)
-    values = load_heads(starts + kv_heads * HEAD_DIM, seen, HEAD_DIM, D, MASK != "none")
+    values = load_heads(starts + kv_heads * HEAD_DIM, seen, 0, HEAD_DIM, D, masked)
     if CODE == "plain":
         values = values.to(DOT)
     else:
