@@ -66,7 +66,8 @@ def warm_up(directory: Path, words: Sequence[str] = (), *, as_json: bool = False
         child.wait()
         said.seek(0)
         told = said.read()[-_TAIL_CHARS:]
-    if not events or child.returncode not in {0, FAILED}:
+    is_through = any(each["event"] == "done" for each in events)
+    if not is_through or child.returncode not in {0, FAILED}:
         print(f"halogend warmup-kernel: {told.strip() or 'the compiler told nothing'}", file=sys.stderr)
         return child.returncode or FAILED
     _show(directory, events, as_json=as_json)

@@ -60,7 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = {target: launches(target, arguments.shapes, arguments.op) for target in wanted}
     if arguments.each is not None:
         asked = {target: some(own, arguments.each, number) for number, (target, own) in enumerate(asked.items())}
-    return 1 if fill(arguments.cache_dir, asked, arguments.jobs) else 0
+    try:
+        return 1 if fill(arguments.cache_dir, asked, arguments.jobs) else 0
+    except OSError as error:
+        print(f"{arguments.cache_dir}: {error.strerror or error}", file=sys.stderr)
+        return 1
 
 
 def some(wanted: Sequence[Launch], each: int, turn: int) -> list[Launch]:
@@ -76,7 +80,8 @@ def _spread(own: Sequence[Launch], count: int, turn: int) -> list[Launch]:
 
 
 def fill(directory: Path, asked: Mapping[Target, Sequence[Launch]], jobs: int) -> int:
-    """Compiles what `directory` lacks of what is asked for, tells on stdout, and says how many could not be."""
+    """Compiles what `directory` lacks of what is asked for, tells on stdout, and says how many could not be. Raises
+    OSError where something is missing and nothing can be put there."""
     missing: list[tuple[Target, Launch]] = []
     have: dict[Target, list[Entry]] = {}
     tally: dict[Target, dict[str, int]] = {}
@@ -86,6 +91,8 @@ def fill(directory: Path, asked: Mapping[Target, Sequence[Launch]], jobs: int) -
         missing += [(target, launch) for launch in lacking]
         tally[target] = {"wanted": len(there) + len(lacking), "compiled": 0, "failed": 0}
         _tell("found", target, wanted=len(there) + len(lacking), there=len(there))
+    if missing:
+        cache.enter(directory)
     cache.use(directory, may_compile=True)
     for number, outcome in in_processes(make, missing, jobs):
         target, launch = missing[number]
@@ -135,11 +142,16 @@ def _entry(launch: Launch, target: Target, compiled: Any) -> Entry:
 
 
 def _keep(directory: Path, target: Target, entries: Iterable[Entry]) -> None:
-    """Together with what the index has of others, as of another model's shapes, and the cache still has."""
+    """Together with what the index has of others, as of another model's shapes. An index that cannot be written, as
+    on a read-only mount, is told of and is no failure: no launch asks it."""
     known = index.read(directory, target)
     merged = known | {entry.key: entry for entry in entries}
-    if merged != known:
+    if merged == known:
+        return
+    try:
         index.write(directory, target, list(merged.values()))
+    except OSError as error:
+        print(f"{index.path_of(directory, target)} is not written: {error.strerror or error}", file=sys.stderr)
 
 
 def _tell(event: str, target: Target, **what: Any) -> None:

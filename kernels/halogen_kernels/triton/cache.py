@@ -10,7 +10,11 @@ that is missing is an error, and nothing is ever written to the folder: what Tri
 
 from __future__ import annotations
 
+import atexit
+import errno
 import json
+import os
+import shutil
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +44,13 @@ class MissingError(LookupError):
     """What Triton looked for is not in the cache, and compiling is not allowed. Says a kernel's name alone."""
 
 
+def enter(directory: Path) -> None:
+    """Before much is compiled: there is such a folder, and kernels can be put there. Raises OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if not os.access(directory, os.W_OK):
+        raise PermissionError(errno.EACCES, "kernels are missing, and none can be written there")
+
+
 def use(directory: Path, *, may_compile: bool) -> None:
     """This process keeps its kernels in `directory` from now on. Where it may not compile, what is missing raises
     MissingError, at a launch too."""
@@ -53,18 +64,24 @@ def directory() -> Path:
 
 
 class _Kept(FileCacheManager):  # type: ignore[misc]  # Triton has no types
-    """As Triton's, but a group of files names no folder, so that the cache may be moved, copied and mounted."""
+    """As Triton's, but a group of files names no folder, so that the cache may be moved, copied and mounted, and says
+    how long each is: one that was copied in part, or was being written when the machine stopped, is not there."""
 
     def get_group(self, filename: str) -> dict[str, str] | None:
         found = self.get_file(f"__grp__{filename}")
         if found is None:
             return None
-        names = json.loads(Path(found).read_text())["files"]
-        paths = {name: self.get_file(name) for name in names}
-        return {name: path for name, path in paths.items() if path is not None} if all(paths.values()) else None
+        try:
+            sizes = json.loads(Path(found).read_text())["sizes"]
+            paths = {name: self.get_file(name) for name in sizes}
+            whole = {name: path for name, path in paths.items() if path and _size(path) == sizes[name]}
+        except (OSError, ValueError, KeyError, TypeError):  # what is no such list
+            return None
+        return whole if len(whole) == len(sizes) else None
 
     def put_group(self, filename: str, group: dict[str, str]) -> str:
-        return str(self.put(json.dumps({"files": sorted(group)}), f"__grp__{filename}", binary=False))
+        sizes = {name: _size(path) for name, path in sorted(group.items())}
+        return str(self.put(json.dumps({"sizes": sizes}), f"__grp__{filename}", binary=False))
 
 
 class _Found(_Kept):
@@ -82,8 +99,11 @@ class _Found(_Kept):
         return found
 
     def get_file(self, filename: str) -> str | None:
-        kept, own = Path(self.cache_dir) / filename, Path(_own_directory()) / self.key / filename
-        return next((str(path) for path in (kept, own) if path.exists()), None)
+        kept = Path(self.cache_dir) / filename
+        if kept.exists():
+            return str(kept)
+        own = Path(_own_directory()) / self.key / filename
+        return str(own) if own.exists() else None
 
     def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
         path = Path(_own_directory()) / self.key / filename
@@ -92,7 +112,13 @@ class _Found(_Kept):
         return str(path)
 
 
+def _size(path: str) -> int:
+    return Path(path).stat().st_size
+
+
 @lru_cache(maxsize=1)
 def _own_directory() -> str:
-    """Of this process alone: a shared place that anyone can write would be a way in."""
-    return tempfile.mkdtemp(prefix="halogen-kernels-")
+    """Of this process alone, and gone with it: a shared place that anyone can write would be a way in."""
+    made = tempfile.mkdtemp(prefix="halogen-kernels-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made

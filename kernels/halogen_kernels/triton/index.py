@@ -7,7 +7,7 @@ file, renamed), and only if it would differ, so that a complete cache can be a r
 from __future__ import annotations
 
 import json
-import os
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,14 +36,14 @@ def path_of(directory: Path, target: Target) -> Path:
 
 
 def read(directory: Path, target: Target) -> dict[str, Entry]:
-    """By Triton's key. Empty where there is none, or one of another format or Triton."""
+    """By Triton's key. Empty where there is none, one that cannot be read, or one of another format or Triton."""
     try:
         found = json.loads(path_of(directory, target).read_text())
-    except (FileNotFoundError, ValueError):
+        if (found["format"], found["triton"]) != (FORMAT, triton.__version__):
+            return {}
+        entries = [Entry(**{**each, "resources": Resources(**each["resources"])}) for each in found["kernels"]]
+    except (OSError, ValueError, KeyError, TypeError):  # what is no such list
         return {}
-    if (found.get("format"), found.get("triton")) != (FORMAT, triton.__version__):
-        return {}
-    entries = [Entry(**{**each, "resources": Resources(**each["resources"])}) for each in found["kernels"]]
     return {entry.key: entry for entry in entries}
 
 
@@ -55,6 +55,11 @@ def write(directory: Path, target: Target, entries: Sequence[Entry]) -> None:
     path = path_of(directory, target)
     if path.exists() and path.read_text() == text:
         return
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+    # Machines that share a folder may have processes of one number.
+    temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -42,7 +42,8 @@ def prepare(
         raise cache.KernelNotFoundError(missing[0].variant, target, directory)
     if missing:
         _compile(target, directory, ["--shapes", to_text(shapes), *_words("--op", only)], moved)
-    cache.use(directory, may_compile=may_compile)
+    # Beside kernels, Triton keeps the modules that load them: not in a mount that is read only.
+    cache.use(directory, may_compile=may_compile and os.access(directory, os.W_OK))
     return len(wanted)
 
 
