@@ -1,9 +1,16 @@
 """What a compiled kernel takes is read from what the tools say."""
 
+import re
+from pathlib import Path
+
 import pytest
 from halogen_kernels.triton import targets
+from halogen_kernels.triton.index import Entry
+from halogen_kernels.triton.rehearsal import operators
+from halogen_kernels.triton.resource_table import BEGIN, END, markdown, placed
 from halogen_kernels.triton.resources import Resources, of_amdgcn, of_cuobjdump
 
+README = Path(__file__).parents[2] / "kernels/README.md"
 CUOBJDUMP = """
 Resource usage:
  Common:
@@ -49,3 +56,33 @@ def test_a_spill_and_too_much_shared_memory_are_faults():
         "spills 3 registers",
         "wants 65537 bytes of shared memory, gfx1151 has 65536",
     ]
+
+
+def test_the_table_in_the_readme_has_every_operator_on_every_target_and_no_spill():
+    text = README.read_text()
+    table = text.partition(BEGIN)[2].partition(END)[0].strip().splitlines()
+    assert table, "made by: python -m halogen_kernels.triton.resource_table --readme kernels/README.md"
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table)
+    assert head == ["operator", *(target.name for target in targets.TARGETS)]
+    assert [row[0] for row in rows] == sorted(operators())
+    for row in rows:
+        for cell in row[1:]:
+            assert re.fullmatch(r"\d+, \d+ KiB", cell), f"{row[0]}: {cell}"
+
+
+def test_a_cell_is_the_most_that_any_variant_takes():
+    entries = [
+        Entry("rotate", "a", "k1", "s", Resources(64, 2048, 0)),
+        Entry("rotate", "b", "k2", "s", Resources(32, 4096, 8)),
+        Entry("activation", "c", "k3", "s", Resources(16, 0, 0)),
+    ]
+    target, other = targets.TARGETS[:2]
+    assert markdown({target: entries, other: entries[2:]}).splitlines() == [
+        "| operator | sm_80 | sm_89 |",
+        "|---|---|---|",
+        "| activation | 16, 0 KiB | 16, 0 KiB |",
+        "| rotate | 64, 4 KiB, spills 8 | - |",
+    ]
+    assert placed(f"a\n{BEGIN}\nold\n{END}\nb", "new") == f"a\n{BEGIN}\n\nnew\n\n{END}\nb"
+    with pytest.raises(ValueError, match="no marks"):
+        placed("a", "new")

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from halogen_kernels.triton import ahead, index, shapes
+from halogen_kernels.triton import ahead, shapes
 from halogen_kernels.triton.index import Entry
 from halogen_kernels.triton.rehearsal import launches
 from halogen_kernels.triton.resources import Resources
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.redirect_stdout(sys.stderr):
             asked = {target: launches(target, shapes.FEW) for target in TARGETS}
             failed = ahead.fill(directory, asked, len(os.sched_getaffinity(0)))
-        table = markdown({target: index.read(directory, target).values() for target in TARGETS})
+        table = markdown({target: ahead.look(directory, target, own)[0] for target, own in asked.items()})
     if arguments.readme is None:
         print(table)
     else:
