@@ -52,6 +52,24 @@ def test_every_operator_of_a_backend_is_tried() -> None:
     assert wrong(found) == []
 
 
+@pytest.mark.parametrize("check", [small.norm_of_sum, small.embedding, small.sample])
+def test_what_only_devices_have_is_tried(check: selftest.Check) -> None:
+    kernels = select("triton", torch.bfloat16, flash_attention=True)
+    found = list(check(subject(kernels)))
+    assert found
+    assert wrong(found) == []
+    assert list(check(subject())) == []
+
+
+def test_a_token_that_is_the_second_likeliest_is_found() -> None:
+    def second(logits: torch.Tensor, rules: torch.Tensor) -> torch.Tensor:
+        return logits.topk(2).indices[:, 1]
+
+    kernels = replace(select("cpu", torch.bfloat16, flash_attention=True), sample=second)
+    greedy = next(small.sample(subject(kernels)))
+    assert not greedy.ok
+
+
 def off_by_a_hundredth(x: torch.Tensor, weight: LinearWeight, bias: torch.Tensor | None = None) -> torch.Tensor:
     return select("cpu", x.dtype, flash_attention=True).linear(x, weight, bias) * 1.01
 

@@ -25,6 +25,9 @@ _WEIGHED: tuple[tuple[str, Check], ...] = (
 )
 _OTHERS: tuple[tuple[str, Check], ...] = (
     ("rms_norm", small.rms_norm),
+    ("rms_norm", small.norm_of_sum),
+    ("embedding", small.embedding),
+    ("sample", small.sample),
     ("rotate", small.rotate),
     ("write_kv", attention.write_kv),
     ("attention_decode", attention.attend),
