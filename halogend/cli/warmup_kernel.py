@@ -115,7 +115,7 @@ def _without_event(event: dict[str, Any]) -> dict[str, Any]:
 
 def add_warmup(parser: argparse.ArgumentParser) -> None:
     """The option of what serves."""
-    text = "first compile all kernels for the device here into the daemon's own folder, as `halogend warmup-kernel` does"
+    text = "first compile all kernels for the device here into the daemon's folder, as `halogend warmup-kernel` does"
     parser.add_argument("--warmup-kernel", action="store_true", help=text)
 
 
