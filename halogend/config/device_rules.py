@@ -77,6 +77,9 @@ def _device_list(model: ModelConfig, kept: frozenset[str], path: str, places: Pl
     elif "auto" in ids and model.exec_mode == "data_parallel":
         message = "`exec_mode` data_parallel needs to be told its devices, and `device` is auto"
         yield places.problem(Code.DEVICE_LIST, path, message, "name them; each gets a copy of the model")
+    elif model.exec_mode == "data_parallel" and len({is_processor(each) for each in ids}) > 1:
+        message = "`device` names processors beside accelerators, and replicas hold weights in one way"
+        yield places.problem(Code.DEVICE_LIST, path, message, "name devices of one kind, or make it two models")
     if model.exec_mode == "data_parallel" and model.reload.strategy == "shrink":
         message = "`strategy` shrink gives way in one pool, and `exec_mode` data_parallel has one on each device"
         hint = "take overlap or replace, or one device"

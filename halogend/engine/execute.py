@@ -7,8 +7,10 @@ as that can be told. Must never know the queue, the pool or the wire.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ from halogend.wire.messages import Sampling
 NUMERIC_ERROR = "numeric_error"
 ENGINE_ERROR = "engine_error"
 _MAX_FAILURES_IN_A_ROW = 3
+_T = TypeVar("_T")
 
 log = structlog.get_logger(__name__)
 
@@ -165,7 +168,7 @@ class Executor:
         if step.chosen is not None:
             outcomes.update(self._await(step, step.chosen))
         if step.logits is not None:
-            rows: npt.NDArray[np.float32] = step.logits.numpy(force=True)
+            rows = _arrived(step, partial(_on_host, step.logits))
             for row, logits in zip(step.by_host, rows, strict=True):
                 item = step.wanted[row]
                 outcomes[row] = outcome = self._sample(item, step.states[row], logits)
@@ -180,10 +183,7 @@ class Executor:
 
     def _await(self, step: _Step, chosen: Chosen) -> list[tuple[int, int | str]]:
         """What the device has chosen, by row."""
-        try:
-            tokens = chosen.wait()
-        except RuntimeError as error:  # what a kernel does wrong is told by whoever waits next
-            raise EngineBrokenError(f"the device failed in step {step.plan.number}") from error
+        tokens = _arrived(step, chosen.wait)
         rows = (row for row, state in enumerate(step.states) if not state.penalised)
         outcomes: list[tuple[int, int | str]] = []
         for row, token in zip(rows, tokens, strict=True):
@@ -203,3 +203,16 @@ class Executor:
         except Exception:  # odd parameters of one request must not end the others
             log.exception("sampling_failed", request=item.id)
             return ENGINE_ERROR
+
+
+def _arrived(step: _Step, wait: Callable[[], _T]) -> _T:
+    """What the device gives. What a kernel has done wrong is told by whoever waits next: here."""
+    try:
+        return wait()
+    except RuntimeError as error:
+        raise EngineBrokenError(f"the device failed in step {step.plan.number}") from error
+
+
+def _on_host(logits: Tensor) -> npt.NDArray[np.float32]:
+    values: npt.NDArray[np.float32] = logits.numpy(force=True)
+    return values

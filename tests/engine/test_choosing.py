@@ -103,3 +103,12 @@ def test_a_device_that_fails_ends_the_engine_not_a_request() -> None:
     executor.submit(StepPlan(7, (StepItem(0, 0, 0, (1,), from_slot=False, blocks=[[1]], samples=True),)))
     with pytest.raises(EngineBrokenError, match="the device failed in step 7"):
         executor.collect()
+
+
+def test_a_device_that_fails_before_its_logits_have_come_ends_the_engine_too() -> None:
+    """Those of a request with penalties; of the device "meta" nothing ever comes."""
+    executor = Executor(Runner(logits_of(1, seed=4).to("meta")), 1, Broken())  # type: ignore[arg-type]  # as above
+    executor.begin(0, make_sampling(presence_penalty=1.0), (1,))
+    executor.submit(StepPlan(7, (StepItem(0, 0, 0, (1,), from_slot=False, blocks=[[1]], samples=True),)))
+    with pytest.raises(EngineBrokenError, match="the device failed in step 7"):
+        executor.collect()

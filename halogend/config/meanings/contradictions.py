@@ -44,8 +44,9 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
          "a proxy that checks keys).")),
     "HCF-1111": ("a list of devices that cannot be used",
         ("A list of devices names each one once; `auto` lets the daemon choose and stands alone. Several devices "
-         "need `exec_mode: data_parallel`, which gives each a copy of the model and needs to be told where."),
-        "Name each device once, and set exec_mode where there are several."),
+         "need `exec_mode: data_parallel`, which gives each a copy of the model and needs to be told where. All copies "
+         "hold their weights in one way: processors and accelerators do not share a model."),
+        "Name each device once, all of one kind, and set exec_mode where there are several."),
     "HCF-1112": ("a device's reserve is not below its memory",
         "`reserve` is taken off `memory`; nothing would be left for models.",
         "Lower `reserve` or raise `memory`."),
