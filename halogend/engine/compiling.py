@@ -46,15 +46,13 @@ def ready_kernels(spec: EngineSpec, wanted: Shapes, progress: Progress) -> None:
 def shapes_of(geometry: Geometry, dtype: torch.dtype, weights: Iterable[WeightFormat], kv: str) -> Shapes:
     """What a model leads to that computes in `dtype`, with weights held in these formats and keys and values as `kv`
     says, a word of the document. Tables and routers are plain whatever the rest is."""
-    from halogen_kernels.triton.shapes import Shapes, padded_group  # noqa: PLC0415
+    from halogen_kernels.triton.shapes import Shapes  # noqa: PLC0415
 
     return Shapes(
         head_dims=(geometry.head_dim,),
-        groups=(padded_group(geometry.heads, geometry.kv_heads),),
         dtypes=(dtype,),
         kv_formats=(_KV_FORMATS.get(kv, "same"),),
         weight_formats=tuple(sorted({"plain", *weights})),
-        windows=tuple(sorted({window is not None for window in geometry.windows})),
         softcaps=(geometry.attention_softcap > 0,),
         norms=(geometry.qk_norm,),
         activations=(geometry.activation,),

@@ -42,15 +42,11 @@ def geometry(tmp_path):
 
 
 def test_a_model_leads_to_the_shapes_of_its_geometry(geometry):
-    geometry = dataclasses.replace(
-        geometry, heads=12, kv_heads=4, head_dim=96, qk_norm=True, attention_softcap=30.0,
-        windows=(None, 512) * (geometry.layers // 2) + (None,) * (geometry.layers % 2),
-    )  # fmt: skip
+    geometry = dataclasses.replace(geometry, heads=12, kv_heads=4, head_dim=96, qk_norm=True, attention_softcap=30.0)
     shapes = shapes_of(geometry, torch.bfloat16, ["int4", "int8"], "fp8")
-    assert (shapes.head_dims, shapes.groups, shapes.dtypes) == ((96,), (4,), (torch.bfloat16,))
+    assert (shapes.head_dims, shapes.dtypes) == ((96,), (torch.bfloat16,))
     assert (shapes.kv_formats, shapes.weight_formats) == (("fp8",), ("int4", "int8", "plain"))
-    assert (shapes.windows, shapes.softcaps, shapes.norms, shapes.experts) == (
-        (False, True),
+    assert (shapes.softcaps, shapes.norms, shapes.experts) == (
         (True,),
         (True,),
         (False,),

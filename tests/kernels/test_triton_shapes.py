@@ -1,11 +1,11 @@
-"""Shapes travel to another process and back, and groups are padded."""
+"""Shapes travel to another process and back."""
 
 import pytest
 import torch
-from halogen_kernels.triton.shapes import ALL, FEW, Shapes, from_text, padded_group, to_text
+from halogen_kernels.triton.shapes import ALL, FEW, Shapes, from_text, to_text
 
 
-@pytest.mark.parametrize("shapes", [ALL, FEW, Shapes((64,), (1,), (torch.float16,), ("same",), ("int4",))])
+@pytest.mark.parametrize("shapes", [ALL, FEW, Shapes((64,), (torch.float16,), ("same",), ("int4",))])
 def test_text_and_back(shapes):
     assert from_text(to_text(shapes)) == shapes
 
@@ -16,8 +16,3 @@ def test_names_and_nonsense():
     for text in ("many", "[]", "{}", '{"dtypes": ["int9"]}', '{"dtypes": [], "widths": []}'):
         with pytest.raises(ValueError, match="neither of all, few nor a list"):
             from_text(text)
-
-
-@pytest.mark.parametrize(("heads", "kv_heads", "group"), [(8, 8, 1), (28, 4, 8), (24, 8, 4), (71, 1, 128)])
-def test_groups_are_padded_to_powers_of_two(heads, kv_heads, group):
-    assert padded_group(heads, kv_heads) == group

@@ -19,21 +19,18 @@ KvFormat = Literal["same", "fp8", "int8"]
 HeldFormat = Literal["plain", "int8", "int4", "fp8"]
 
 HEAD_DIMS = (64, 80, 96, 128, 192, 256)
-GROUPS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The values that each constexpr may take. `groups` are query heads a key/value head, padded to powers of two;
-    `dtypes` are the compute dtypes; a `kv_formats` of "same" is the compute dtype; `windows`, `softcaps`, `norms`
-    and `experts` say whether there is one: (False,), (True,) or both. `norms` are of heads before they turn."""
+    """The values that each constexpr may take. `dtypes` are the compute dtypes; a `kv_formats` of "same" is the compute
+    dtype; `softcaps`, `norms` and `experts` say whether there is one: (False,), (True,) or both. `norms` are of heads
+    before they turn. Query heads a key/value head, and windows, are run-time numbers."""
 
     head_dims: tuple[int, ...]
-    groups: tuple[int, ...]
     dtypes: tuple[torch.dtype, ...]
     kv_formats: tuple[KvFormat, ...]
     weight_formats: tuple[HeldFormat, ...]
-    windows: tuple[bool, ...] = (False,)
     softcaps: tuple[bool, ...] = (False,)
     norms: tuple[bool, ...] = (False, True)
     activations: tuple[Activation, ...] = ("silu",)
@@ -42,11 +39,9 @@ class Shapes:
 
 ALL = Shapes(
     head_dims=HEAD_DIMS,
-    groups=GROUPS,
     dtypes=(torch.bfloat16, torch.float16),
     kv_formats=("same", "fp8", "int8"),
     weight_formats=("plain", "int8", "int4", "fp8"),
-    windows=(False, True),
     softcaps=(False, True),
     norms=(False, True),
     activations=("silu", "gelu_tanh"),
@@ -56,11 +51,9 @@ ALL = Shapes(
 # One of each kind, and the two head widths that differ most: padded, and the widest.
 FEW = Shapes(
     head_dims=(80, 256),
-    groups=(4,),
     dtypes=(torch.bfloat16,),
     kv_formats=("same", "int8"),
     weight_formats=("plain", "int8", "int4", "fp8"),
-    windows=(True,),
     softcaps=(True,),
     norms=(True,),
     activations=("silu",),
@@ -69,11 +62,6 @@ FEW = Shapes(
 
 NAMED: Mapping[str, Shapes] = MappingProxyType({"all": ALL, "few": FEW})
 _DTYPES = MappingProxyType({"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32})
-
-
-def padded_group(heads: int, kv_heads: int) -> int:
-    """Query heads that share a key/value head, padded to a power of two."""
-    return power_of_two(heads // kv_heads)
 
 
 def power_of_two(number: int) -> int:
