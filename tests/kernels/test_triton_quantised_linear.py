@@ -25,8 +25,8 @@ def multiply(x: Tensor, held: Matrix, out: Tensor, bias: Tensor | None, target: 
 
 
 def allowed(weights: WeightFormat, dtype: torch.dtype, variants: list[Variant], size: Tensor) -> Tensor:
-    """Values of int4 are rounded to x's type where there are many rows; all other codes are exact in it."""
-    rounded = weights == "int4" and variants[0].constexprs["BLOCK_M"] > 16 and dtype != torch.float32
+    """Values of int4 are rounded to x's type, but of one row; all other codes are exact in it."""
+    rounded = weights == "int4" and variants[0].constexprs["BLOCK_M"] > 1 and dtype != torch.float32
     return (ROUNDING[dtype] + SUMS if rounded else SUMS) * size
 
 

@@ -9,6 +9,10 @@
 
 Rows are `stride` values apart, a multiple of 16, and are read up to it: what lies between the last column and the
 stride is zeros.
+
+Codes of int4 are read as words of four bytes, which belong to four rows next to each other, a quad: byte p of word
+[t, g, j, q] has row 32 t + 4 q + p of columns 32 g + j and 32 g + 16 + j. So each quad's four rows have sums of their
+own, which are put in order at the end.
 """
 
 from __future__ import annotations
@@ -19,9 +23,9 @@ import triton.language as tl
 TILE_ROWS = 32
 GROUP = tl.constexpr(32)
 HALF = tl.constexpr(16)
-TILE_BYTES = tl.constexpr(512)  # the codes of a group of columns in a tile of rows
-INT_BITS = tl.constexpr(0x4B000000)  # float32's 2^23, whose last bits count in ones
-INT_BASE = tl.constexpr(8388608.0)
+TILE_QUADS = tl.constexpr(8)
+ONE_BITS = tl.constexpr(0x3F800000)  # 1.0 in float32
+GROUP_WORDS = tl.constexpr(128)  # of a tile of rows
 
 
 @triton.jit
@@ -48,6 +52,18 @@ def widened(codes, KIND: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def counted(nibbles):
-    """0 to 15 as float32, in two operations where a conversion takes longer."""
-    return (nibbles.to(tl.int32) | INT_BITS).to(tl.float32, bitcast=True) - INT_BASE
+def sixteenths(words, one, BIT: tl.constexpr):
+    """1 + code / 16 of the code that begins at a bit of each word, float32: its bits become the first four of the
+    fraction of `one`, the bits of 1.0, and nothing is converted."""
+    if BIT <= 19:
+        placed = words << (19 - BIT)
+    else:
+        placed = words >> (BIT - 19)
+    return ((placed & 0x780000) | one).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def in_order(first, second, third, fourth, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """[ROWS, COLUMNS / 4] of each of the quads' rows -> [ROWS, COLUMNS]."""
+    pairs = tl.join(tl.join(first, third), tl.join(second, fourth))
+    return tl.reshape(pairs, (ROWS, COLUMNS))

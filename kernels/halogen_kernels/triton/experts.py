@@ -94,7 +94,7 @@ def expert_kernel(
     place = tl.load(tile + 1) + tl.arange(0, BLOCK_M)
     kept = tl.arange(0, BLOCK_M) < tl.load(tile + 2)
     pair = tl.load(order + place, mask=kept, other=0)
-    outs = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    first_out = tl.program_id(1) * BLOCK_N
     codes = codes_of(addresses, expert, experts, 0, x, KIND)
     scales = scales_of(addresses, expert, experts, 1, KIND)
     minima = scales_of(addresses, expert, experts, 2, KIND)
@@ -109,10 +109,11 @@ def expert_kernel(
     sums, up_sums = products(
         x + source.to(tl.int64) * (x_stride // 16 * 16), kept,
         codes, scales, minima, up_codes, up_scales, up_minima,
-        outs, rows, stride // 16 * 16, 0, stride // 16 * 16, KIND, GATED, BLOCK_M, BLOCK_N, BLOCK_K,
+        first_out, rows, stride // 16 * 16, 0, stride // 16 * 16, KIND, GATED, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     if GATED:
         sums = activated(sums, ACTIVATION) * up_sums
+    outs = first_out + tl.arange(0, BLOCK_N)
     inside = kept[:, None] & (outs < out_stride)[None, :]
     sums = tl.where((outs < rows)[None, :], sums, 0.0)
     at = target.to(tl.int64)[:, None] * out_stride + outs[None, :]

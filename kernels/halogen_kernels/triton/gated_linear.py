@@ -48,13 +48,14 @@ def gated_kernel(
     BLOCK_K: tl.constexpr,
 ):
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    outs = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    first_out = tl.program_id(1) * BLOCK_N
     kept = row < n
     row = row.to(tl.int64)
     opened, passed = products(
         x + row * (x_stride // 16 * 16), kept, codes, scales, minima, up_codes, up_scales, up_minima,
-        outs, rows, stride // 16 * 16, 0, stride // 16 * 16, KIND, True, BLOCK_M, BLOCK_N, BLOCK_K,
+        first_out, rows, stride // 16 * 16, 0, stride // 16 * 16, KIND, True, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
+    outs = first_out + tl.arange(0, BLOCK_N)
     values = activated(opened, ACTIVATION) * passed
     place = row[:, None] * out_stride + outs[None, :]
     tl.store(out + place, values.to(out.dtype.element_ty), mask=kept[:, None] & (outs < rows)[None, :])

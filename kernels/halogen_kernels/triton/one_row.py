@@ -1,6 +1,8 @@
-"""The product of one row of x with rows of a matrix, or of two: no tensor core has enough to do, and none is asked.
+"""The product of one row of x with int4 rows of a matrix: no tensor core has enough to do, and none is asked.
 
-Each thread multiplies what it reads and keeps its own sums, in float32; they are added up once, at the end.
+A thread has a quad of rows and a group of columns at a time: it multiplies what it reads, and its scales and minima
+come in once a group. Sums are in float32, over groups thread by thread, and over threads once, at the end. Word by
+word and value of x by value, loads have one shape, so that nothing goes through shared memory in between.
 """
 
 from __future__ import annotations
@@ -8,86 +10,82 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from halogen_kernels.triton.codes import GROUP, HALF, TILE_BYTES, counted, widened
+from halogen_kernels.triton.codes import GROUP, GROUP_WORDS, ONE_BITS, TILE_QUADS, in_order, sixteenths
 
 
 @triton.jit
-def one_row_of_rows(
+def add_row(sums, words, one, low, high, BYTE: tl.constexpr):
+    """`sums` of one row of each quad, and what its byte of each word adds."""
+    sums += sixteenths(words, one, 8 * BYTE) * low
+    return sums + sixteenths(words, one, 8 * BYTE + 4) * high
+
+
+@triton.jit
+def add_group(sums, part, total, scales, minima, inside):
+    """`sums` and those of a group, of which `part` are those of 1 + code / 16, and `total` those of x alone."""
+    scale = tl.load(scales, mask=inside, other=0.0).to(tl.float32)
+    minimum = tl.load(minima, mask=inside, other=0.0).to(tl.float32)
+    return sums + (part - total) * (scale * 16.0) + total * minimum
+
+
+@triton.jit
+def one_row(
     x_rows,
-    kept,
-    codes,
-    up_codes,
-    outs,
-    rows,
-    stride,
-    first,
-    last,
-    KIND: tl.constexpr,
-    TWO: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
-    """For all kinds but int4: [1, BLOCK_N] of each matrix, zeros of the second where there is none."""
-    sums = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
-    up_sums = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32)
-    k = tl.arange(0, BLOCK_K)
-    at = tl.minimum(outs, rows - 1).to(tl.int64)[:, None] * stride + k[None, :]
-    for start in range(first, last, BLOCK_K):
-        inside = start + k < last
-        x = tl.load(x_rows + (start + k), mask=kept & inside, other=0.0).to(tl.float32)[None, :]
-        held = tl.load(codes + start + at, mask=inside[None, :], other=0)
-        sums += widened(held, KIND, tl.float32) * x
-        if TWO:
-            up_held = tl.load(up_codes + start + at, mask=inside[None, :], other=0)
-            up_sums += widened(up_held, KIND, tl.float32) * x
-    return tl.sum(sums, 1)[None, :], tl.sum(up_sums, 1)[None, :]
-
-
-@triton.jit
-def add_halves(sums, low, high, codes, scales, minima, at, scale_at, inside):
-    """`sums` [GROUPS * 16, N] and the products of x's halves of groups, [GROUPS * 16, 1] each, with what is `at`."""
-    held = tl.load(codes + at, mask=inside, other=0)
-    scale = tl.load(scales + scale_at, mask=inside, other=0.0).to(tl.float32)
-    minimum = tl.load(minima + scale_at, mask=inside, other=0.0).to(tl.float32)
-    return sums + (counted(held & 15) * low + counted(held >> 4) * high) * scale + minimum * (low + high)
-
-
-@triton.jit
-def one_row_of_tiles(
-    x_rows,
-    kept,
     codes,
     scales,
     minima,
-    up_codes,
-    up_scales,
-    up_minima,
-    outs,
+    first_out,
     rows,
     stride,
     first,
     last,
-    TWO: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """For int4, likewise."""
-    HALVES: tl.constexpr = BLOCK_K // 2
-    sums = tl.zeros((HALVES, BLOCK_N), dtype=tl.float32)
-    up_sums = tl.zeros((HALVES, BLOCK_N), dtype=tl.float32)
-    tile = (outs // 32).to(tl.int64) * (stride // GROUP)
-    there = outs < (rows + 31) // 32 * 32
-    j = tl.arange(0, HALVES)
-    at = (tile * TILE_BYTES + outs % 32)[None, :] + (j * 32)[:, None]
-    scale_at = (tile * GROUP + outs % 32)[None, :] + (j // HALF * 32)[:, None]
-    columns = j // HALF * GROUP + j % HALF
+    """[1, BLOCK_N]"""
+    QUADS: tl.constexpr = BLOCK_N // 4
+    GROUPS: tl.constexpr = BLOCK_K // GROUP
+    quads = first_out // 4 + tl.arange(0, QUADS)
+    g = tl.arange(0, GROUPS)
+    tile = (quads // TILE_QUADS).to(tl.int64) * (stride // GROUP)
+    there = quads < (rows + 31) // 32 * TILE_QUADS
+    words = codes.to(tl.pointer_type(tl.uint32), bitcast=True)
+    words += (tile * GROUP_WORDS + quads % TILE_QUADS)[None, :] + (g * GROUP_WORDS)[:, None]
+    scale_at = (tile * GROUP + quads % TILE_QUADS * 4)[None, :] + (g * GROUP)[:, None]
+    x = x_rows[:, None] + ((g * GROUP)[:, None] + tl.zeros((1, QUADS), dtype=tl.int32))
+    # A compiler that does not know that this is a constant keeps it in a register, and both bitwise operations with it
+    # are one then.
+    one = (tl.minimum(rows, 0) | ONE_BITS).to(tl.uint32)
+    first_sums = tl.zeros((GROUPS, QUADS), dtype=tl.float32)
+    second_sums = tl.zeros((GROUPS, QUADS), dtype=tl.float32)
+    third_sums = tl.zeros((GROUPS, QUADS), dtype=tl.float32)
+    fourth_sums = tl.zeros((GROUPS, QUADS), dtype=tl.float32)
     for start in range(first, last, BLOCK_K):
-        ahead = start + columns < last
-        low = tl.load(x_rows + (start + columns), mask=kept & ahead, other=0.0).to(tl.float32)[:, None]
-        high = tl.load(x_rows + (start + columns + HALF), mask=kept & ahead, other=0.0).to(tl.float32)[:, None]
-        inside = ahead[:, None] & there[None, :]
-        place, scale_place = at + start * HALF, scale_at + start
-        sums = add_halves(sums, low, high, codes, scales, minima, place, scale_place, inside)
-        if TWO:
-            up_sums = add_halves(up_sums, low, high, up_codes, up_scales, up_minima, place, scale_place, inside)
-    return tl.sum(sums, 0)[None, :], tl.sum(up_sums, 0)[None, :]
+        inside = (start + g * GROUP < last)[:, None] & there[None, :]
+        total = tl.zeros((GROUPS, QUADS), dtype=tl.float32)
+        a = tl.zeros((GROUPS, QUADS), dtype=tl.float32)
+        b = tl.zeros((GROUPS, QUADS), dtype=tl.float32)
+        c = tl.zeros((GROUPS, QUADS), dtype=tl.float32)
+        d = tl.zeros((GROUPS, QUADS), dtype=tl.float32)
+        for j in tl.static_range(16):
+            low = tl.load(x + start + j, mask=inside, other=0.0).to(tl.float32)
+            high = tl.load(x + start + (j + 16), mask=inside, other=0.0).to(tl.float32)
+            word = tl.load(words + start * 4 + j * 8, mask=inside, other=0)
+            total += low + high
+            a = add_row(a, word, one, low, high, 0)
+            b = add_row(b, word, one, low, high, 1)
+            c = add_row(c, word, one, low, high, 2)
+            d = add_row(d, word, one, low, high, 3)
+        scale_of, minimum_of = scales + scale_at + start, minima + scale_at + start
+        first_sums = add_group(first_sums, a, total, scale_of, minimum_of, inside)
+        second_sums = add_group(second_sums, b, total, scale_of + 1, minimum_of + 1, inside)
+        third_sums = add_group(third_sums, c, total, scale_of + 2, minimum_of + 2, inside)
+        fourth_sums = add_group(fourth_sums, d, total, scale_of + 3, minimum_of + 3, inside)
+    return in_order(
+        tl.sum(first_sums, 0)[None, :],
+        tl.sum(second_sums, 0)[None, :],
+        tl.sum(third_sums, 0)[None, :],
+        tl.sum(fourth_sums, 0)[None, :],
+        1,
+        BLOCK_N,
+    )

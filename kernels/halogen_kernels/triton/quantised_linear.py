@@ -51,7 +51,7 @@ def linear_kernel(
 ):
     """out [parts, n, rows]: part p has the columns from p * part_columns on."""
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
-    outs = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    first_out = tl.program_id(1) * BLOCK_N
     part = tl.program_id(2)
     kept = row < n
     x_rows = x + row.to(tl.int64) * (x_stride // 16 * 16)
@@ -59,8 +59,9 @@ def linear_kernel(
     last = tl.minimum(first + part_columns, stride) // 16 * 16
     sums, _ = products(
         x_rows, kept, codes, scales, minima, codes, scales, minima,
-        outs, rows, stride // 16 * 16, first, last, KIND, False, BLOCK_M, BLOCK_N, BLOCK_K,
+        first_out, rows, stride // 16 * 16, first, last, KIND, False, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
+    outs = first_out + tl.arange(0, BLOCK_N)
     inside = outs < rows
     sums += tl.load(bias + outs, mask=inside & (has_bias != 0), other=0.0)[None, :]
     place = (part * n + row).to(tl.int64)[:, None] * out_stride + outs[None, :]

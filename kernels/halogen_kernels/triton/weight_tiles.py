@@ -1,8 +1,8 @@
 """What every kernel over a matrix does: the product of a tile of rows with a tile of one matrix, or of two.
 
-Sums are in float32. Of int4 with few rows of x, the codes are multiplied as they are, exactly, and each group's sums
-are scaled; with many rows that would cost more than the product, so there the values are made first, and rounded to
-x's dtype. One row alone has kernels' parts of its own, in `one_row`.
+Sums are in float32. Codes with a scale a row are exact in x's dtype, and sums are scaled at the end; values of int4
+are made first, in float32, and rounded to x's dtype. One row alone of int4 has a way of its own, in `one_row`, which
+rounds no value.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from halogen_kernels.triton.codes import GROUP, HALF, TILE_BYTES, counted, widened
-from halogen_kernels.triton.one_row import one_row_of_rows, one_row_of_tiles
+from halogen_kernels.triton.codes import GROUP, GROUP_WORDS, HALF, ONE_BITS, TILE_QUADS, in_order, sixteenths, widened
+from halogen_kernels.triton.one_row import one_row
 
 
 @triton.jit
@@ -22,57 +22,12 @@ def add_rows(sums, x, codes, at, inside, KIND: tl.constexpr):
 
 
 @triton.jit
-def add_group(sums, low, high, total, codes, scales, minima, at, scale_at, inside):
-    """`sums` [M, N] and the product with one group of columns: x's first and second half of them, [M, 16] each, and
-    the sums of both, `total` [M]. `inside` [N]."""
-    held = tl.load(codes + at, mask=inside[None, :], other=0)
-    part = tl.dot(low, counted(held & 15).to(low.dtype), input_precision="ieee")
-    part = tl.dot(high, counted(held >> 4).to(low.dtype), part, input_precision="ieee")
-    scale = tl.load(scales + scale_at, mask=inside, other=0.0).to(tl.float32)
-    minimum = tl.load(minima + scale_at, mask=inside, other=0.0).to(tl.float32)
-    return sums + part * scale[None, :] + total[:, None] * minimum[None, :]
-
-
-@triton.jit
-def spread(values, GROUPS: tl.constexpr, BLOCK_N: tl.constexpr):
-    """[GROUPS, N] -> [GROUPS * 16, N], each row 16 times."""
-    wide = tl.broadcast_to(values.to(tl.float32)[:, None, :], (GROUPS, HALF, BLOCK_N))
-    return tl.reshape(wide, (GROUPS * HALF, BLOCK_N))
-
-
-@triton.jit
-def add_groups(
-    sums,
-    low,
-    high,
-    codes,
-    scales,
-    minima,
-    at,
-    scale_at,
-    inside,
-    scale_inside,
-    GROUPS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """`sums` [M, N] and the product with several groups, whose values are made first: x's halves of groups are
-    [M, GROUPS * 16], codes [GROUPS * 16, N], scales [GROUPS, N]."""
-    held = tl.load(codes + at, mask=inside, other=0)
-    scale = spread(tl.load(scales + scale_at, mask=scale_inside, other=0.0), GROUPS, BLOCK_N)
-    minimum = spread(tl.load(minima + scale_at, mask=scale_inside, other=0.0), GROUPS, BLOCK_N)
-    first = (counted(held & 15) * scale + minimum).to(low.dtype)
-    second = (counted(held >> 4) * scale + minimum).to(low.dtype)
-    sums = tl.dot(low, first, sums, input_precision="ieee")
-    return tl.dot(high, second, sums, input_precision="ieee")
-
-
-@triton.jit
 def rows_products(
     x_rows,
     kept,
     codes,
     up_codes,
-    outs,
+    first_out,
     rows,
     stride,
     first,
@@ -83,11 +38,12 @@ def rows_products(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """For all kinds but int4."""
+    """For all kinds but int4, without the scales."""
     sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     up_sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     k = tl.arange(0, BLOCK_K)
-    at = tl.minimum(outs, rows - 1).to(tl.int64)[None, :] * stride + k[:, None]
+    outs = tl.minimum(first_out + tl.arange(0, BLOCK_N), rows - 1)
+    at = outs.to(tl.int64)[None, :] * stride + k[:, None]
     for start in range(first, last, BLOCK_K):
         inside = start + k < last
         x = tl.load(x_rows[:, None] + (start + k)[None, :], mask=kept[:, None] & inside[None, :], other=0.0)
@@ -98,99 +54,86 @@ def rows_products(
 
 
 @triton.jit
-def tiles_products(
+def spread(values, GROUPS: tl.constexpr, QUADS: tl.constexpr):
+    """[GROUPS, QUADS] -> [GROUPS * 16, QUADS], each row 16 times."""
+    wide = tl.broadcast_to(values[:, None, :], (GROUPS, HALF, QUADS))
+    return tl.reshape(wide, (GROUPS * HALF, QUADS))
+
+
+@triton.jit
+def add_row_of_quads(
+    sums,
+    low,
+    high,
+    words,
+    one,
+    scales,
+    minima,
+    inside,
+    BYTE: tl.constexpr,
+    GROUPS: tl.constexpr,
+    QUADS: tl.constexpr,
+):
+    """`sums` [M, QUADS] and the product of x's halves of groups, [M, GROUPS * 16] each, with one row of each quad,
+    whose codes are a byte of `words` [GROUPS * 16, QUADS]. value = scale * code + minimum is
+    16 scale * (1 + code / 16) + (minimum - 16 scale). `scales` and `minima` are addresses [GROUPS, QUADS]."""
+    scale = tl.load(scales + BYTE, mask=inside, other=0.0).to(tl.float32) * 16.0
+    base = spread(tl.load(minima + BYTE, mask=inside, other=0.0).to(tl.float32) - scale, GROUPS, QUADS)
+    scale = spread(scale, GROUPS, QUADS)
+    sums = tl.dot(low, (sixteenths(words, one, 8 * BYTE) * scale + base).to(low.dtype), sums, input_precision="ieee")
+    return tl.dot(
+        high, (sixteenths(words, one, 8 * BYTE + 4) * scale + base).to(low.dtype), sums, input_precision="ieee"
+    )
+
+
+@triton.jit
+def quads_products(
     x_rows,
     kept,
     codes,
     scales,
     minima,
-    up_codes,
-    up_scales,
-    up_minima,
-    outs,
+    first_out,
     rows,
     stride,
     first,
     last,
-    TWO: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """For int4 and many rows of x."""
+    """For int4: [BLOCK_M, BLOCK_N]"""
+    QUADS: tl.constexpr = BLOCK_N // 4
     GROUPS: tl.constexpr = BLOCK_K // GROUP
-    sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    up_sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    groups = stride // GROUP
-    tile = (outs // 32).to(tl.int64) * groups
-    held = outs < (rows + 31) // 32 * 32
+    a = tl.zeros((BLOCK_M, QUADS), dtype=tl.float32)
+    b = tl.zeros((BLOCK_M, QUADS), dtype=tl.float32)
+    c = tl.zeros((BLOCK_M, QUADS), dtype=tl.float32)
+    d = tl.zeros((BLOCK_M, QUADS), dtype=tl.float32)
+    quads = first_out // 4 + tl.arange(0, QUADS)
+    tile = (quads // TILE_QUADS).to(tl.int64) * (stride // GROUP)
+    there = quads < (rows + 31) // 32 * TILE_QUADS
+    # A compiler that knows all that values are made of makes them where they are multiplied: so does each warp for
+    # itself, with few rows of x. With many, several warps would make the same ones, so there it is told less.
+    one = ONE_BITS if BLOCK_M <= 16 else (tl.minimum(rows, 0) | ONE_BITS).to(tl.uint32)
     j = tl.arange(0, GROUPS * HALF)
     g = tl.arange(0, GROUPS)
-    at = (tile * TILE_BYTES + outs % 32)[None, :] + (j * 32)[:, None]
-    scale_at = (tile * GROUP + outs % 32)[None, :] + (g * 32)[:, None]
     columns = j // HALF * GROUP + j % HALF
+    codes_at = codes.to(tl.pointer_type(tl.uint32), bitcast=True)
+    codes_at += (tile * GROUP_WORDS + quads % TILE_QUADS)[None, :] + (j * TILE_QUADS)[:, None]
+    scale_at = (tile * GROUP + quads % TILE_QUADS * 4)[None, :] + (g * GROUP)[:, None]
     for start in range(first, last, BLOCK_K):
         ahead = start + columns < last
         x_inside = kept[:, None] & ahead[None, :]
         low = tl.load(x_rows[:, None] + (start + columns)[None, :], mask=x_inside, other=0.0)
         high = tl.load(x_rows[:, None] + (start + columns + HALF)[None, :], mask=x_inside, other=0.0)
-        inside = ahead[:, None] & held[None, :]
-        scale_inside = (start + g * GROUP < last)[:, None] & held[None, :]
-        step, scale_step = at + start * HALF, scale_at + start
-        sums = add_groups(
-            sums, low, high, codes, scales, minima, step, scale_step, inside, scale_inside, GROUPS, BLOCK_N
-        )
-        if TWO:
-            up_sums = add_groups(
-                up_sums, low, high, up_codes, up_scales, up_minima,
-                step, scale_step, inside, scale_inside, GROUPS, BLOCK_N,
-            )  # fmt: skip
-    return sums, up_sums
-
-
-@triton.jit
-def groups_products(
-    x_rows,
-    kept,
-    codes,
-    scales,
-    minima,
-    up_codes,
-    up_scales,
-    up_minima,
-    outs,
-    rows,
-    stride,
-    first,
-    last,
-    TWO: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-):
-    """For int4 and few rows of x."""
-    sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    up_sums = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    tile = (outs // 32).to(tl.int64) * (stride // GROUP)
-    held = outs < (rows + 31) // 32 * 32
-    j = tl.arange(0, HALF)
-    at = (tile * TILE_BYTES + outs % 32)[None, :] + (j * 32)[:, None]
-    scale_at = tile * GROUP + outs % 32
-    for start in range(first, last, BLOCK_K):
-        for step in tl.static_range(0, BLOCK_K, GROUP):
-            column = start + step
-            x_inside = kept[:, None] & (column < last)
-            low = tl.load(x_rows[:, None] + (column + j)[None, :], mask=x_inside, other=0.0)
-            high = tl.load(x_rows[:, None] + (column + (j + HALF))[None, :], mask=x_inside, other=0.0)
-            total = tl.sum(low.to(tl.float32), 1) + tl.sum(high.to(tl.float32), 1)
-            inside = held & (column < last)
-            place, scale_place = at + column * HALF, scale_at + column
-            sums = add_group(sums, low, high, total, codes, scales, minima, place, scale_place, inside)
-            if TWO:
-                up_sums = add_group(
-                    up_sums, low, high, total, up_codes, up_scales, up_minima, place, scale_place, inside
-                )
-    return sums, up_sums
+        words = tl.load(codes_at + start * 4, mask=ahead[:, None] & there[None, :], other=0)
+        inside = (start + g * GROUP < last)[:, None] & there[None, :]
+        scale_of, minimum_of = scales + scale_at + start, minima + scale_at + start
+        a = add_row_of_quads(a, low, high, words, one, scale_of, minimum_of, inside, 0, GROUPS, QUADS)
+        b = add_row_of_quads(b, low, high, words, one, scale_of, minimum_of, inside, 1, GROUPS, QUADS)
+        c = add_row_of_quads(c, low, high, words, one, scale_of, minimum_of, inside, 2, GROUPS, QUADS)
+        d = add_row_of_quads(d, low, high, words, one, scale_of, minimum_of, inside, 3, GROUPS, QUADS)
+    return in_order(a, b, c, d, BLOCK_M, BLOCK_N)
 
 
 @triton.jit
@@ -203,7 +146,7 @@ def products(
     up_codes,
     up_scales,
     up_minima,
-    outs,
+    first_out,
     rows,
     stride,
     first,
@@ -214,37 +157,52 @@ def products(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """Rows of x, at the pointers `x_rows` [BLOCK_M] where `kept`, with the matrix's rows `outs` [BLOCK_N], of columns
-    `first` to `last` - 1, both multiples of 16: float32 [BLOCK_M, BLOCK_N]; of the second matrix too where TWO, else
-    zeros."""
+    """Rows of x, at the pointers `x_rows` [BLOCK_M] where `kept`, with the matrix's rows from `first_out` on, of
+    columns `first` to `last` - 1, both multiples of 16: float32 [BLOCK_M, BLOCK_N]; of the second matrix too where
+    TWO, else zeros or the same. Of int4 the two are read one after the other: words and sums of both together would
+    fill the registers."""
     if KIND == "int4":
-        if BLOCK_M == 1:
-            sums, up_sums = one_row_of_tiles(
-                x_rows, kept, codes, scales, minima, up_codes, up_scales, up_minima,
-                outs, rows, stride, first, last, TWO, BLOCK_N, BLOCK_K,
-            )  # fmt: skip
-        elif BLOCK_M <= 16:
-            sums, up_sums = groups_products(
-                x_rows, kept, codes, scales, minima, up_codes, up_scales, up_minima,
-                outs, rows, stride, first, last, TWO, BLOCK_M, BLOCK_N, BLOCK_K,
-            )  # fmt: skip
-        else:
-            sums, up_sums = tiles_products(
-                x_rows, kept, codes, scales, minima, up_codes, up_scales, up_minima,
-                outs, rows, stride, first, last, TWO, BLOCK_M, BLOCK_N, BLOCK_K,
+        sums = one_of_int4(
+            x_rows, kept, codes, scales, minima, first_out, rows, stride, first, last, BLOCK_M, BLOCK_N, BLOCK_K
+        )
+        up_sums = sums
+        if TWO:
+            up_sums = one_of_int4(
+                x_rows, kept, up_codes, up_scales, up_minima,
+                first_out, rows, stride, first, last, BLOCK_M, BLOCK_N, BLOCK_K,
             )  # fmt: skip
     else:
-        if BLOCK_M == 1:
-            sums, up_sums = one_row_of_rows(
-                x_rows, kept, codes, up_codes, outs, rows, stride, first, last, KIND, TWO, BLOCK_N, BLOCK_K
-            )
-        else:
-            sums, up_sums = rows_products(
-                x_rows, kept, codes, up_codes, outs, rows, stride, first, last, KIND, TWO, BLOCK_M, BLOCK_N, BLOCK_K
-            )
+        sums, up_sums = rows_products(
+            x_rows, kept, codes, up_codes, first_out, rows, stride, first, last, KIND, TWO, BLOCK_M, BLOCK_N, BLOCK_K
+        )
         if KIND != "plain":
-            place = tl.minimum(outs, rows - 1)
+            place = tl.minimum(first_out + tl.arange(0, BLOCK_N), rows - 1)
             sums = sums * tl.load(scales + place)[None, :]
             if TWO:
                 up_sums = up_sums * tl.load(up_scales + place)[None, :]
     return sums, up_sums
+
+
+@triton.jit
+def one_of_int4(
+    x_rows,
+    kept,
+    codes,
+    scales,
+    minima,
+    first_out,
+    rows,
+    stride,
+    first,
+    last,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    if BLOCK_M == 1:
+        sums = one_row(x_rows, codes, scales, minima, first_out, rows, stride, first, last, BLOCK_N, BLOCK_K)
+    else:
+        sums = quads_products(
+            x_rows, kept, codes, scales, minima, first_out, rows, stride, first, last, BLOCK_M, BLOCK_N, BLOCK_K
+        )
+    return sums
