@@ -70,7 +70,7 @@ def test_against_float64(
     assert worst(got, case.expected(window)) < LIMITS[dtype]
 
 
-@pytest.mark.parametrize("window", [None, 16, 17, 64, 65, 256, 257])
+@pytest.mark.parametrize("window", [None, 16, 65, 256])
 @pytest.mark.parametrize("splits", [1, 3])
 def test_every_border_of_a_window_and_of_parts(device: torch.device, window: int | None, splits: int) -> None:
     case = make_case((2, 1, 64), [(end - 1, 1) for end in (256, 257, 513)], device, torch.float32, torch.float32)
@@ -90,18 +90,18 @@ def test_codes_with_scales(device: torch.device, compute: torch.dtype, dtype: to
 @pytest.mark.parametrize("splits", [1, 2])
 def test_numbers_are_put_into_a_plan_that_stays_where_it_is(device: torch.device, splits: int) -> None:
     """As a captured graph reads them; rows that are padding are zeros."""
-    case = make_case((4, 2, 64), ALONE, device)
-    fixed = FixedDecode(case.shape, None, torch.bfloat16, (8, 33), device)
+    case = make_case((2, 1, 64), ALONE, device)
+    fixed = FixedDecode(case.shape, None, torch.bfloat16, (5, 33), device)
     plan = in_parts(fixed.plan, splits)
     assert plan.decode is not None
     before = [tensor.data_ptr() for tensor in (plan.decode.rows, plan.decode.tables)]
-    for chosen in ([0, 4], [5, 1, 2, 3], []):
+    for chosen in ([0, 4], [5, 1, 2, 3]):
         spans = [replace(case.spans[number], row=row) for row, number in enumerate(chosen)]
-        queries = torch.full((8, 4, 64), 1.0, dtype=torch.bfloat16, device=device)
+        queries = torch.full((5, 2, 64), 1.0, dtype=torch.bfloat16, device=device)
         queries[: len(chosen)] = case.queries[chosen]
         fixed.fill(spans)
         got = attention.attend(queries, case.cache, plan)
-        assert worst(got[: len(chosen)], case.expected(None)[chosen]) < LIMITS[torch.bfloat16] if chosen else True
+        assert worst(got[: len(chosen)], case.expected(None)[chosen]) < LIMITS[torch.bfloat16]
         assert got[len(chosen) :].eq(0).all()
     assert [tensor.data_ptr() for tensor in (plan.decode.rows, plan.decode.tables)] == before
 

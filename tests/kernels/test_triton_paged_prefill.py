@@ -49,7 +49,7 @@ def test_against_float64(
     assert worst(got, case.expected(window)) < LIMITS[dtype]
 
 
-@pytest.mark.parametrize("window", [None, 2, 15, 16, 17, 63, 64, 65, 128])
+@pytest.mark.parametrize("window", [None, 2, 16, 17, 64, 65])
 def test_every_border_of_a_window(device: torch.device, window: int | None) -> None:
     spans = [(63, 2), (0, 64), (127, 66), (128, 3)]
     case = make_case((2, 1, 64), spans, device, torch.float32, torch.float32)
@@ -60,7 +60,7 @@ def test_every_border_of_a_window(device: torch.device, window: int | None) -> N
 @pytest.mark.parametrize("window", [None, 40])
 def test_a_tile_whose_blocks_are_neighbours_is_read_from_one_address(device: torch.device, window: int | None) -> None:
     """With one span elsewhere, its tiles alone are read block by block, and the numbers are what they were."""
-    case = make_case((4, 2, 64), SPANS, device, torch.float32, torch.float32, layout="runs")
+    case = make_case((2, 1, 64), SPANS, device, torch.float32, torch.float32, layout="runs")
     case.forget(window)
     got, variants = attend(case, window)
     assert [variant.constexprs["RUN"] for variant in variants] == [True]
