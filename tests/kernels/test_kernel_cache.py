@@ -5,7 +5,7 @@ import os
 
 import pytest
 import triton
-from halogen_kernels.triton import cache, index, targets
+from halogen_kernels.triton import cache, index, preparing, shapes, targets
 
 FILES = {"x.hsaco": b"code" * 8, "x.json": b"{}"}
 
@@ -62,3 +62,25 @@ def test_a_folder_that_cannot_be_is_found_before_anything_is_compiled(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
         cache.enter(tmp_path / "file")
+
+
+class LookedError(Exception):
+    """Triton has looked for a device."""
+
+
+@pytest.mark.parametrize("may_compile", [True, False])
+def test_what_triton_builds_to_speak_to_a_device_goes_where_kernels_are(tmp_path, monkeypatch, may_compile):
+    """Not to a home that a service has not; where nothing may be compiled, to a folder of the process."""
+
+    def look():
+        keeper = triton.knobs.cache.manager_class("UTILS")
+        kept = keeper.put(b"module", "utils.so")
+        assert keeper.get_file("utils.so") == kept
+        assert kept.startswith(str(tmp_path)) == may_compile
+        raise LookedError
+
+    with triton.knobs.cache.scope(), triton.knobs.runtime.scope():
+        triton.knobs.runtime.interpret = False
+        monkeypatch.setattr(targets, "current", look)
+        with pytest.raises(LookedError):
+            preparing.prepare(shapes.FEW, tmp_path, may_compile=may_compile)

@@ -44,14 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if triton.knobs.runtime.interpret:
         print("kernels are interpreted here: unset TRITON_INTERPRET to compile them", file=sys.stderr)
         return USAGE
+    if not arguments.target:  # Triton looks for a device, and keeps there what it builds for that
+        cache.use(arguments.cache_dir, may_compile=os.access(arguments.cache_dir, os.W_OK))
     try:
         wanted = [targets.named(name) for name in arguments.target] or [targets.current()]
     except ValueError as error:
         print(error, file=sys.stderr)
         return USAGE
-    except RuntimeError:
+    except RuntimeError as error:
         known = ", ".join(target.name for target in targets.TARGETS)
-        print(f"no device is here whose kernels are compiled: name a target, of {known}", file=sys.stderr)
+        print(f"no device is here whose kernels are compiled: name a target, of {known} ({error})", file=sys.stderr)
         return NO_DEVICE
     unknown = sorted(set(arguments.op) - set(operators()))
     if unknown:

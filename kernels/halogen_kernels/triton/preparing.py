@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+import triton
+
 from halogen_kernels.triton import cache, targets
 from halogen_kernels.triton.rehearsal import Launch, launches
 from halogen_kernels.triton.shapes import Shapes, to_text
@@ -32,9 +34,12 @@ def prepare(
     """How many variants there are; all are in `directory`, which this process uses from now on. `moved` is called
     for each that was compiled or found; `only` are operators' names, none means all. Raises KernelNotFoundError where
     one is missing and may not be compiled, and RuntimeError where one could not be compiled."""
-    target = targets.current()
-    if target.backend == "interpreter":
+    if triton.knobs.runtime.interpret:
         return 0
+    # Beside kernels Triton keeps the modules that speak to a device and load them, of which the first is built when it
+    # looks for one: neither in a home that a service has not, nor in a mount that is read only.
+    cache.use(directory, may_compile=may_compile and os.access(directory, os.W_OK))
+    target = targets.current()
     wanted = launches(target, shapes, only)
     cache.use(directory, may_compile=False)
     missing = [launch for launch in wanted if not _is_there(launch, moved)]
@@ -42,7 +47,6 @@ def prepare(
         raise cache.KernelNotFoundError(missing[0].variant, target, directory)
     if missing:
         _compile(target, directory, ["--shapes", to_text(shapes), *_words("--op", only)], moved)
-    # Beside kernels, Triton keeps the modules that load them: not in a mount that is read only.
     cache.use(directory, may_compile=may_compile and os.access(directory, os.W_OK))
     return len(wanted)
 
