@@ -73,3 +73,19 @@ def test_products_are_names_of_targets():
     assert targets.named("h200") is targets.named("h100") is targets.named("sm_90")
     with pytest.raises(ValueError, match=r"'rtx_3090' is no known target; known are sm_80 \(a100\), "):
         targets.named("rtx_3090")
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("sm_86", ("cuda", 86, 32)), ("gfx1100", ("hip", "gfx1100", 32)), ("gfx90a", ("hip", "gfx90a", 64))],
+)
+def test_an_architecture_without_tables_is_called_as_its_devices_call_it(name, target):
+    """What a device of it asks to have compiled, and `halogend warmup-kernel` can be told."""
+    found = targets.named(name)
+    assert (found.name, found.backend, found.arch, found.warp) == (name, *target)
+    assert found.shared_bytes == min(each.shared_bytes for each in targets.TARGETS if each.backend == found.backend)
+    with targets.chosen(found):
+        assert tuning.pick("toy") == {"BLOCK": 64}
+    for unknown in ("sm_75", "sm_9", "gfx", "gfxabcde"):
+        with pytest.raises(ValueError, match="is no known target"):
+            targets.named(unknown)

@@ -6,6 +6,7 @@ vendors': the CUDA programming guide's table of compute capabilities, and the LD
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +17,8 @@ from typing import Literal
 import triton
 
 _KIB = 1024
+_CUDA = re.compile(r"sm_([89]\d|1\d\d)")  # from sm_80 on, the first with bfloat16
+_HIP = re.compile(r"gfx[0-9a-f]{3,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,15 @@ _chosen: ContextVar[Target | None] = ContextVar("halogen_kernels_target", defaul
 
 
 def named(name: str) -> Target:
-    """The target of that name, or of that product's name. Raises ValueError naming those there are."""
+    """The target of that name, or of that product's name, and architectures that no table names as the devices that
+    have them do. Raises ValueError naming those there are."""
     for target in TARGETS:
         if name == target.name or name in target.products:
             return target
+    if found := _CUDA.fullmatch(name):
+        return _nearest("cuda", int(found[1]), 32)
+    if _HIP.fullmatch(name):
+        return _nearest("hip", name, 64 if name.startswith("gfx9") else 32)
     known = ", ".join(f"{target.name} ({', '.join(target.products)})" for target in TARGETS)
     raise ValueError(f"{name!r} is no known target; known are {known}")
 
