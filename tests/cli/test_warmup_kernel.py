@@ -18,6 +18,7 @@ def warmed(capsys, *words):
     return status, capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_a_second_run_finds_the_folder_complete(tmp_path, capsys):
     status, told = warmed(capsys, "--cache-dir", str(tmp_path), "--json")
     assert status == 0
@@ -38,6 +39,7 @@ def test_without_a_device_a_target_must_be_named(tmp_path, capsys):
     assert "no device is here whose kernels are compiled: name a target, of sm_80, " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_serves_goes_on_where_there_is_no_device(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path))
     assert flash_server.main(["--warmup-kernel"]) == 0

@@ -245,6 +245,7 @@ async def test_a_daemon_that_stops_while_they_wait_leaves_no_process(both):
     assert world.children() == set()
 
 
+@pytest.mark.slow
 async def test_with_replace_the_old_one_is_loaded_again_when_another_fails(both):
     world = await both()
     replace = {"reload": {"strategy": "replace", "drain_timeout_s": 5}}

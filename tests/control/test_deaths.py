@@ -264,6 +264,7 @@ async def test_a_model_in_a_crash_loop_can_be_removed(serving):
     assert world.status()["settled"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_backoff")
 async def test_an_applied_change_forgives_earlier_deaths(serving):
     world = await serving()

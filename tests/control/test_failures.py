@@ -112,7 +112,7 @@ def _of(
     return lambda world: document(*(world.model(name, file or name, **fields) for name in names), **(top or {}))
 
 
-QUICK = ("remove", "keys", "update", "shrink", "replace", "take back", "take back and change", "atomic")
+QUICK = ("remove", "keys", "update", "replace", "take back", "take back and change", "atomic")
 BEFORE_SWITCH = ("update", "take_back", "shrink", "load")
 SWITCHED = ("switch", "drain", "reclaim")
 WAYS = {

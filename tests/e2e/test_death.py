@@ -188,6 +188,7 @@ def next_engine(daemon, killed):
     return None if pid in killed else pid
 
 
+@pytest.mark.slow
 def test_s1_a_stopped_engine_makes_health_fail(two):
     pids = two.pids("x")
     assert httpx.get(f"{two.url}/healthz").status_code == 200

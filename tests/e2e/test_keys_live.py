@@ -135,6 +135,7 @@ def test_keys_open_what_their_scopes_say_and_nothing_shows_them(tmp_path, model,
         assert OPERATOR not in shown
 
 
+@pytest.mark.slow
 def test_a_key_is_changed_under_load_without_a_failed_request(tmp_path, model, keys):
     port = free_port()
     with live(tmp_path, document(port, model, server={"auth": keys()}), port) as daemon:

@@ -123,6 +123,7 @@ def written(folder, text):
     return folder / "wanted.yaml"
 
 
+@pytest.mark.slow
 def test_hold_rollback_and_resume_from_the_command_line(pair):
     port = free_port()
     with live(pair, text_of(pair, port, "a"), port) as daemon:

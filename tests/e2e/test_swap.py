@@ -208,6 +208,7 @@ def test_every_trigger_applies_an_edit_and_a_bad_one_changes_nothing(shared):
     assert "40" in long.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_several_models_come_and_go_and_the_short_forms_names_follow_the_path(shared):
     a, b = ({"name": name, "model": f"{shared.folder}/{name}.gguf"} for name in "ab")
     begun(shared, a, b)
@@ -223,6 +224,7 @@ def test_several_models_come_and_go_and_the_short_forms_names_follow_the_path(sh
     assert [completion(shared.url, model=name).status_code for name in ("default", "a", "b")] == [200, 200, 404]
 
 
+@pytest.mark.slow
 def test_replace_holds_requests_until_the_new_model_serves_and_undoes_itself(shared):
     folder, port = shared.folder, shared.port
     replace = {"reload": {"strategy": "replace", "drain_timeout_s": 5}}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import httpx
+import pytest
 from support.live import document, free_port, live, until
 from support.tiny_models import tiny_llama
 
@@ -32,6 +33,7 @@ class Watch:
         return until(found, what)[0]
 
 
+@pytest.mark.slow
 def test_whoever_watches_hears_of_an_edit_and_of_the_end(tmp_path):
     tiny_llama(tmp_path / "a.gguf", layers=2)
     model = {"name": "chat", "model": f"{tmp_path}/a.gguf", "precision": "fp32"}

@@ -21,7 +21,7 @@ from support.tiny_hf import TinyDir
 from support.tiny_layouts import LAYOUTS
 
 TOLERANCE = 2e-5  # of the largest logit
-CUT_UP = ("qwen2-window", "gemma3_text")  # by default; the others are slow tests
+CUT_UP = ("qwen2-window",)  # by default; the others are slow tests
 FORMATS = [*(("hf", name) for name in VARIANTS), *(("gguf", name) for name in IN_GGUF)]
 
 Get = Callable[[str], TinyDir]

@@ -152,6 +152,7 @@ def test_stop_and_end_of_control_before_it_serves(spawn: Spawn, tiny: Path, load
             process.client.until_told(EngineReady)
 
 
+@pytest.mark.slow
 def test_a_storm_of_requests_and_aborts_changes_no_token(spawn: Spawn, tiny: Path) -> None:
     """A pool for two full requests, forty at once, every third given up on, one seed each."""
     draw = random.Random(4)

@@ -78,6 +78,7 @@ def test_a_bar_is_held_against_a_copy_or_against_another_way(device: torch.devic
             assert f"1 beside {beside}: {'reached' if faster else 'MISSED'}" in frame.line(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_weight_formats(dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
     bench = runpy.run_path(str(BENCHES / "weight_formats.py"))
