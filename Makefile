@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CONFIG ?= examples/configs/demo.yaml
 TORTURE ?= --seconds 1200
+# Two files of tests beside each other; a file stays in one process, since what it makes for all its tests is dear.
+SIDE ?= -n 2 --dist loadfile
 
 .PHONY: demo test test-all torture lint models docs box clean
 
@@ -13,7 +15,7 @@ demo: $(STAMP)  ## install, fetch SmolLM2-135M-Instruct, serve it on 127.0.0.1:8
 	$(BIN)/halogend run --config $(CONFIG)
 
 test: $(VENV)/.installed-dev models box lint  ## what a change must pass
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE)
 
 test-all: $(VENV)/.installed-dev models box lint  ## with the slow ones
 	$(BIN)/python -m pytest -m "slow or not slow"
