@@ -1,0 +1,126 @@
+"""The document that a spec stands for: what is pushed to pods, and what they start with.
+
+Owns the `server` section of a pod and the way from a spec to the canonical text; must never know a manifest. The
+same code reads it that a daemon has, so that what is wrong is known before anybody is asked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halogend.config.canonical import canonical, revision
+from halogend.config.custom_resource import HalogenModelSpec, model_entry
+from halogend.config.parse import parse
+from halogend.config.problems import Problem
+from halogend.config.rules import check
+from halogend.config.schema import API_VERSION, Document
+from halogen_operator.house import House
+from halogen_operator.names import (
+    ADMIN_FOLDER,
+    ADMIN_KEY,
+    ADMIN_PORT,
+    HTTP_PORT,
+    KEYS_FOLDER,
+    OPERATOR_KEY_NAME,
+    TLS_CERT,
+    TLS_KEY,
+)
+
+_MODEL = re.compile(r"^models\[0\]\.?")
+_AUTH = "server.auth."
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document's canonical text and its revision; with `problems` both are empty."""
+
+    text: str = ""
+    revision: str = ""
+    problems: tuple[str, ...] = ()
+
+
+def document_of(raw: Mapping[str, Any], spec: HalogenModelSpec, name: str, house: House) -> Found:
+    """Of a spec, as it was written and as it was read; `name` is the HalogenModel's. Paths are taken as they are:
+    `${NAME}` would be the operator's environment, and is refused."""
+    server = server_section(spec, house)
+    plain = {"apiVersion": API_VERSION, "server": server, "models": [model_entry(raw, name)]}
+    parsed = parse(json.dumps(plain, ensure_ascii=False, indent=1).encode(), "spec", {})
+    problems = check(parsed)
+    if problems or parsed.document is None:
+        return Found(problems=tuple(dict.fromkeys(_told(problem) for problem in problems)))
+    return Found(canonical(parsed.document), revision(parsed.document))
+
+
+def bare(spec: HalogenModelSpec, house: House) -> str:
+    """Without models: what a pod starts with before any document was accepted."""
+    plain = {"apiVersion": API_VERSION, "server": server_section(spec, house), "allow_empty": True, "models": []}
+    return canonical(_parsed(json.dumps(plain)))
+
+
+def rehoused(text: str, spec: HalogenModelSpec, house: House) -> str:
+    """An accepted document with the `server` section of this spec: the keys that the section names are mounted by the
+    pod's template, and both must change at once, or a pod that starts can be asked by nobody. A text that this
+    release cannot read gives a bare document: the pods are handed theirs anyway."""
+    own = _parsed(bare(spec, house)).server
+    parsed = parse(text.encode(), "document", {})
+    if parsed.document is None:
+        return bare(spec, house)
+    return text if parsed.document.server == own else canonical(parsed.document.model_copy(update={"server": own}))
+
+
+def server_section(spec: HalogenModelSpec, house: House) -> dict[str, Any]:
+    """The listeners of a pod: inference for everybody who comes in, admin for the operator alone."""
+    operator = {"name": OPERATOR_KEY_NAME, "file": f"{ADMIN_FOLDER}/{ADMIN_KEY}", "scopes": ["admin"]}
+    keys = [_key(each) for each in spec.auth.keys or ()]
+    auth: dict[str, Any] = {"keys": [*keys, operator]}
+    if not keys:
+        auth["infer"] = "none"
+    return {
+        "host": house.bind,
+        "port": HTTP_PORT,
+        "admin": f"[{house.bind}]:{ADMIN_PORT}" if ":" in house.bind else f"{house.bind}:{ADMIN_PORT}",
+        "admin_tls": {"cert": f"{ADMIN_FOLDER}/{TLS_CERT}", "key": f"{ADMIN_FOLDER}/{TLS_KEY}"},
+        "auth": auth,
+    }
+
+
+def key_file(secret: str, key: str) -> str:
+    """Where an entry of a Secret lies in a pod, below the folder of keys."""
+    return f"{secret}/{key}"
+
+
+def _key(each: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "name": each.name,
+        "file": f"{KEYS_FOLDER}/{key_file(each.secret.name, each.secret.key)}",
+        "scopes": ["infer"],
+        "rpm": each.rpm,
+        "max_concurrent": each.max_concurrent,
+        "weight": each.weight,
+        "classes": list(each.classes) or None,
+    }
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def _parsed(text: str) -> Document:
+    parsed = parse(text.encode(), "document", {})
+    if parsed.document is None:
+        raise ValueError(f"the operator's own document is not right: {parsed.problems[0]}")
+    return parsed.document
+
+
+def _told(problem: Problem) -> str:
+    """Begins with the place in the spec: what stands in the document's model or keys stands there under one name."""
+    path = problem.path
+    if path.startswith(_AUTH):
+        place = f"spec.{path.removeprefix('server.')}"
+    elif _MODEL.match(path):
+        place = f"spec.{_MODEL.sub('', path)}".removesuffix(".")
+    else:
+        place = "spec"
+    text = f"{place}: {problem.code}: {problem.message}"
+    return f"{text} ({problem.hint})" if problem.hint else text
