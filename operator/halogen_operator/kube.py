@@ -57,7 +57,7 @@ class Kube:
         self._server = server.rstrip("/")
         self._observe = observe
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Body | None:
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Body | None:
         """The object, None if there is none (or no such kind). Raises `KubeError`."""
         try:
             return await self._call("get", kind, kind.path(namespace, name))
