@@ -39,4 +39,7 @@ PathText = Annotated[str, Field(min_length=1, max_length=4096)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Millis = Annotated[int, Field(le=DAY_S * 1000)]
 Thermal = Annotated[int, Field(ge=40, le=110)] | Literal["auto", "off"]
+MetricsCompat = Annotated[
+    Literal["vllm"] | None, BeforeValidator(values.off_is_none), WithJsonSchema({"enum": [values.OFF, "vllm"]})
+]
 EngineVersion = Literal["0.15.2"]

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 
 from halogend.config.access import OPEN, AuthConfig, TlsConfig, stated_auth
 from halogend.config.fields import LISTENER, LIVE, setting
-from halogend.config.kinds import AdminAddress, Host
+from halogend.config.kinds import AdminAddress, Host, MetricsCompat
 from halogend.config.section import Section
 
 
@@ -50,4 +50,10 @@ class ServerConfig(Section):
     )
     ready: Literal["any", "all"] = setting(
         "Whether /readyz wants one model serving or all of them.", LIVE, default="any"
+    )
+    metrics_compat: MetricsCompat = setting(
+        "`vllm`: /metrics has the values under vLLM's names too, for gateways and dashboards that know these.",
+        LIVE,
+        default=None,
+        unset="off",
     )

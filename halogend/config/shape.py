@@ -75,10 +75,9 @@ def _full_form(root: Mapping, into: Findings) -> dict[str, Any]:
 
 def _short_form(root: Mapping, into: Findings) -> dict[str, Any]:
     """Top-level keys are dealt out to the server, the reload section and the one model."""
-    server_keys = (*SERVER_KEYS, *LATER[schema.ServerConfig])
-    server = tuple(entry for entry in root.entries if entry.key in server_keys)
+    server = tuple(entry for entry in root.entries if entry.key in SERVER_KEYS)
     reload = tuple(entry for entry in root.entries if entry.key == "reload")
-    own = tuple(entry for entry in root.entries if entry.key not in {*server_keys, "reload", "name"})
+    own = tuple(entry for entry in root.entries if entry.key not in {*SERVER_KEYS, "reload", "name"})
     if name := root.get("name"):
         message = f"`name` has no place in the short form, whose model is named {schema.DEFAULT_MODEL_NAME}"
         hint = "write the full form to name the model; `halogend check --print` shows a document in it"

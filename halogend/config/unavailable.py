@@ -20,7 +20,6 @@ OFF = "off"
 
 LATER: Mapping[type[BaseModel], Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
-        schema.ServerConfig: {"metrics_compat": (OFF,)},
         schema.ModelConfig: {
             "reasoning_parser": (OFF,),
             "tool_parser": (OFF,),

@@ -169,6 +169,11 @@ def host_and_port(text: str) -> tuple[str, int] | None:
     return (host, int(found["port"])) if (":" in host) == bool(found["v6"]) else None
 
 
+def off_is_none(value: Any) -> Any:
+    """`off` is None; anything else passes."""
+    return None if value == OFF else value
+
+
 def or_off(value: Any) -> Any:
     """`off` is None; None and a mapping pass."""
     if value == OFF:

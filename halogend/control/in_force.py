@@ -36,6 +36,7 @@ class InForce:
             return
         self.document, self.access, self.places = document, drafted.access, drafted.parsed.places
         self._house.router.all_must_serve = document.server.ready == "all"
+        self._house.metrics.is_vllm_too = document.server.metrics_compat == "vllm"
         self._house.loads.resize(document.reload.max_parallel_loads)
         rooms = rooms_of(document, self._machine.devices)
         self._house.metrics.rooms({name: (room.reserve_bytes, room.foreign_bytes) for name, room in rooms.items()})

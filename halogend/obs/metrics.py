@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from halogend.obs.metric_table import GENERATION, METRICS, MODEL, MetricRow
+from halogend.obs.vllm_names import as_vllm
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNKNOWN_MODEL = ""
@@ -72,7 +73,9 @@ class EngineSnapshot(Protocol):
 
 
 class Metrics:
-    """One registry of its own. Single-threaded: everything runs in the daemon's event loop."""
+    """One registry of its own. Single-threaded: everything runs in the daemon's event loop.
+
+    `is_vllm_too`: what is rendered has the values under vLLM's names besides."""
 
     def __init__(self, version: str) -> None:
         self._registry = CollectorRegistry()
@@ -82,6 +85,7 @@ class Metrics:
         self._counted: dict[tuple[str, int, str, str], int] = {}  # an engine's counter as it was told last
         self._gaps: dict[tuple[str, int], deque[float]] = {}
         self._forgotten: set[str] = set()
+        self.is_vllm_too = False
         self._set("build_info", (version,), 1)
         self._set("config_last_reload_successful", (), 0)
 
@@ -235,7 +239,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """Prometheus text format, for CONTENT_TYPE."""
-        return generate_latest(_WithoutCreated(self._registry))
+        return generate_latest(_Shown(self._registry, self.is_vllm_too))
 
     # --- the three ways to write --------------------------------------------------------------
 
@@ -273,16 +277,19 @@ class Metrics:
             self._series[name].discard(labels)
 
 
-class _WithoutCreated(Collector):
+class _Shown(Collector):
     """A registry's families without the `_created` series, which double the text for nothing."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, is_vllm_too: bool) -> None:
         self._registry = registry
+        self._is_vllm_too = is_vllm_too
 
     def collect(self) -> Iterator[Family]:
         for family in self._registry.collect():
             family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
             yield family
+        if self._is_vllm_too:
+            yield from as_vllm(self._registry.collect())
 
 
 def _make(row: MetricRow, registry: CollectorRegistry) -> Counter | Gauge | Histogram:

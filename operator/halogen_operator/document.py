@@ -25,6 +25,7 @@ from halogen_operator.names import (
     ADMIN_PORT,
     HTTP_PORT,
     KEYS_FOLDER,
+    METRICS_NAMES,
     OPERATOR_KEY_NAME,
     TLS_CERT,
     TLS_KEY,
@@ -85,6 +86,7 @@ def server_section(spec: HalogenModelSpec, house: House) -> dict[str, Any]:
         "admin": f"[{house.bind}]:{ADMIN_PORT}" if ":" in house.bind else f"{house.bind}:{ADMIN_PORT}",
         "admin_tls": {"cert": f"{ADMIN_FOLDER}/{TLS_CERT}", "key": f"{ADMIN_FOLDER}/{TLS_KEY}"},
         "auth": auth,
+        "metrics_compat": METRICS_NAMES,
     }
 
 

@@ -13,7 +13,9 @@ INSTANCE_LABEL = "app.kubernetes.io/instance"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MODEL_LABEL = f"{GROUP}/model"
 ENGINE_LABEL = "inference.networking.k8s.io/engine-type"
-"""By it an endpoint picker of the Gateway API inference extension knows whose metrics a pod has."""
+METRICS_NAMES = "vllm"
+"""By the label an endpoint picker of the Gateway API inference extension knows under which names a pod has its metrics:
+pods have them under these too."""
 
 RENDERED_ANNOTATION = f"{GROUP}/rendered"
 """On every child: sha256 of the manifest without this line."""

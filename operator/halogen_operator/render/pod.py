@@ -29,6 +29,7 @@ from halogen_operator.names import (
     HTTP_PORT,
     HTTP_PORT_NAME,
     KEYS_FOLDER,
+    METRICS_NAMES,
     PRE_STOP_S,
     RUNTIME_FOLDER,
     STATE_FOLDER,
@@ -54,7 +55,7 @@ def template(wanted: Wanted, held: Held, house: House) -> dict[str, Any]:
     """`spec.template` of the Deployment, with a digest of itself among its annotations."""
     resources, devices = resources_of(wanted, held)
     metadata: dict[str, Any] = {
-        "labels": {**labels(wanted.ref), ENGINE_LABEL: CONTAINER},
+        "labels": {**labels(wanted.ref), ENGINE_LABEL: METRICS_NAMES},
         "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER, DEVICES_ANNOTATION: str(devices)},
     }
     made = {"metadata": metadata, "spec": _pod(wanted, house, resources)}
