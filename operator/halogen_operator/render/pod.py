@@ -122,10 +122,10 @@ def _pod(wanted: Wanted, house: House, resources: dict[str, Any]) -> dict[str, A
 
 
 def _container(wanted: Wanted, house: House, resources: dict[str, Any]) -> dict[str, Any]:
+    """The image's entry point is `halogend`, behind an init that reaps what a dead engine leaves."""
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": wanted.spec.image or house.image,
-        "command": ["halogend"],
         "args": ["run", "--source", "push", "--config", f"{DOCUMENT_FOLDER}/{DOCUMENT_KEY}"],
         "env": [{"name": name, "value": value} for name, value in _ENVIRONMENT.items()],
         "ports": [
