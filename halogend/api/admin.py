@@ -80,8 +80,10 @@ class _AdminEndpoint:
         return JSONResponse(self.admin.status())
 
     async def receipts(self, request: Request) -> Response:
-        """Newest first; `?limit=` of them at the most."""
-        newest = self.admin.receipts()[::-1][: _limit(request)]
+        """Newest first; `?limit=` of them at the most, `?uid=` of one origin alone."""
+        uid = request.query_params.get("uid")
+        found = [each for each in self.admin.receipts() if uid is None or (each.origin or {}).get("uid") == uid]
+        newest = found[::-1][: _limit(request)]
         return JSONResponse({"receipts": [receipt.view() for receipt in newest]})
 
     async def receipt(self, request: Request) -> Response:

@@ -88,6 +88,19 @@ class PlanStatus(Section):
     warnings: tuple[Line, ...] = Field(default=(), description="What to know beforehand.", max_length=MOST_PROBLEMS)
 
 
+class ProgressStatus(Section):
+    """How far a change has come, for its deadline."""
+
+    generation: Count = Field(description="The generation that is on its way.")
+    at: Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})] = Field(
+        description="When it last came further than before. `update.progressDeadlineSeconds` counts from here."
+    )
+    mark: Word = Field(
+        description="How far that was: pods that serve, whose daemon serves, that were handed the generation, that "
+        "answer, that are there, and percent loaded."
+    )
+
+
 class ConditionStatus(Section):
     """One thing that is true, false or not known, and why."""
 
@@ -120,6 +133,9 @@ class HalogenModelStatus(Section):
     pods: tuple[PodStatus, ...] = Field(default=(), description="The pods, at most 32.", max_length=MOST_PODS)
     last_receipt: ReceiptStatus | None = Field(
         default=None, alias="lastReceipt", description="The newest receipt of a change that the operator asked for."
+    )
+    progress: ProgressStatus | None = Field(
+        default=None, description="How far a change has come, and when it moved last; absent when all is done."
     )
     plan: PlanStatus | None = Field(default=None, description="Under halogen.dev/plan-only: what the spec would do.")
     conditions: tuple[ConditionStatus, ...] = Field(

@@ -1,0 +1,192 @@
+"""What a pod's daemon tells of itself, read from the answers of its admin API.
+
+Pure. Owns which parts of those answers the operator relies on; anything else in them, of an older or a newer daemon,
+is passed over. Must never know pods.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SHOWN_DIGITS = 12
+INTERRUPTED = "HRT-1019"
+"""The code of a change whose daemon ended before it did."""
+
+UNANSWERED = frozenset({None, "superseded"})
+GOOD = frozenset({"applied", "unchanged"})
+_MOST_PROBLEMS = 16
+_PROBLEM_CHARACTERS = 1024
+_MODEL = re.compile(r"models\[0\]\.?")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptView:
+    """The record of a push of ours. `revision` has 12 digits, or is None where the document could not be read;
+    `outcome` is None while it is under way; `is_serving`: it came that far. `problems` say what was refused, each
+    beginning with its place in the spec, `errors` what failed; `is_interrupted`: the daemon's end was its end."""
+
+    id: str
+    generation: int | None
+    revision: str | None
+    outcome: str | None
+    is_serving: bool = False
+    problems: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    is_interrupted: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.outcome is None
+
+    @property
+    def is_refused(self) -> bool:
+        """It ended otherwise than was asked, by what it holds or by what became of it."""
+        return self.outcome not in UNANSWERED and self.outcome not in GOOD
+
+    @property
+    def why(self) -> str:
+        """What was wrong, in one line."""
+        return "; ".join((*self.problems, *self.errors)) or str(self.outcome)
+
+    @classmethod
+    def of(cls, view: Mapping[str, Any]) -> ReceiptView:
+        problems = view.get("problems") or ()
+        models = view.get("models") or ()
+        return cls(
+            id=str(view["id"]),
+            generation=(view.get("origin") or {}).get("generation"),
+            revision=short(view.get("revision")),
+            outcome=view.get("outcome"),
+            is_serving="serving" in (view.get("milestones") or {}),
+            problems=tuple(problem_text(each) for each in problems[:_MOST_PROBLEMS]),
+            errors=tuple(_cut(f"{each['model']}: {each['error']}") for each in models if each.get("error")),
+            is_interrupted=any(each.get("code") == INTERRUPTED for each in problems),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """One model of the daemon. `state` is serving, loading, restarting, failed, starting or removed; `trouble` is why
+    it does not serve, `degraded` what is wrong although it does. `loaded` is the share of a load's bytes that is
+    done, None where nothing loads."""
+
+    name: str
+    state: str
+    trouble: str | None = None
+    degraded: str | None = None
+    loaded: float | None = None
+    stage: str | None = None
+
+    @property
+    def percent(self) -> int:
+        """Of a load that is done, in steps of 5: a status is written when it changes."""
+        return int(100 * (self.loaded or 0)) // 5 * 5
+
+    @property
+    def is_loading(self) -> bool:
+        return self.loaded is not None
+
+    @classmethod
+    def of(cls, name: str, view: Mapping[str, Any]) -> ModelView:
+        loading = view.get("loading")
+        done, total = ((loading or {}).get(key) or 0 for key in ("loaded_bytes", "total_bytes"))
+        return cls(
+            name=name,
+            state=str(view.get("state")),
+            trouble=view.get("trouble"),
+            degraded=view.get("degraded"),
+            loaded=None if loading is None else min(1.0, done / total) if total else 0.0,
+            stage=None if loading is None else loading.get("stage"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """`desired` is the revision (12 digits) whose targets are set and `document` its canonical text, `active` the one
+    all of which served last. `receipts` are the records of our own pushes, newest first. `hold`: since when and by
+    whom changes are held, in words."""
+
+    desired: str | None
+    active: str | None
+    document: str | None
+    is_settled: bool
+    models: tuple[ModelView, ...] = ()
+    receipts: tuple[ReceiptView, ...] = ()
+    hold: str | None = None
+    version: str = ""
+
+    @property
+    def receipt(self) -> ReceiptView | None:
+        """Of our newest push."""
+        return self.receipts[0] if self.receipts else None
+
+    @property
+    def is_serving(self) -> bool:
+        """Does all that is asked of it serve, and is that a model at all?"""
+        all_serve = all(each.state == "serving" and not each.is_loading for each in self.models)
+        return bool(self.models) and all_serve and self.active == self.desired
+
+    @property
+    def served(self) -> str | None:
+        """The revision that answers requests; None where none does. A document without a model answers none."""
+        return self.active if any(each.state == "serving" for each in self.models) else None
+
+    @property
+    def has_served(self) -> bool:
+        """Has it answered requests before, as far as it can tell?"""
+        return any(each.state in ("serving", "restarting") for each in self.models)
+
+    @classmethod
+    def of(
+        cls, status: Mapping[str, Any], document: str, revision: str | None, receipts: Iterable[Mapping[str, Any]]
+    ) -> EngineView:
+        """From `/status`, `/document?of=desired` with the revision of its tag, and `/receipts` of our pushes. They
+        are three answers of three moments: where the first two are of different documents the text counts, and it
+        does not serve yet."""
+        revisions = status.get("revision") or {}
+        desired = short(revision)
+        is_one_moment = desired == short(revisions.get("desired"))
+        hold = status.get("hold")
+        models = (status.get("models") or {}).items()
+        return cls(
+            desired=desired,
+            active=short(revisions.get("active")),
+            document=None if desired is None else document,
+            is_settled=is_one_moment and status.get("settled") is True,
+            models=tuple(ModelView.of(name, view) for name, view in models),
+            receipts=tuple(ReceiptView.of(each) for each in receipts),
+            hold=None if hold is None else _held(hold),
+            version=str(status.get("version", "")),
+        )
+
+
+def short(revision: str | None) -> str | None:
+    """As revisions are shown."""
+    return None if revision is None else revision[:SHOWN_DIGITS]
+
+
+def problem_text(problem: Mapping[str, Any]) -> str:
+    """`spec.watermarks.soft: HCF-1019: what is wrong (what to do)`, from one of a receipt's or a plan's problems."""
+    text = f"{place_in_spec(problem.get('path') or '')}: {problem.get('code')}: {problem.get('message')}"
+    hint = problem.get("hint")
+    return _cut(f"{text} ({hint})" if hint else text)
+
+
+def place_in_spec(path: str) -> str:
+    """Where in a HalogenModel that stands which has this path in the document; the document's one model is the
+    spec itself."""
+    inner = _MODEL.sub("", path, count=1) if path.startswith("models") else path
+    return f"spec.{inner}" if inner and not inner.startswith("models") else "spec"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _PROBLEM_CHARACTERS else f"{text[: _PROBLEM_CHARACTERS - 4]} ..."
+
+
+def _held(hold: Mapping[str, Any]) -> str:
+    since = datetime.datetime.fromtimestamp(float(hold.get("since") or 0), datetime.UTC)
+    return f"since {since:%Y-%m-%d %H:%M:%S} UTC by {hold.get('by')}"
