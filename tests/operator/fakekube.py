@@ -1,0 +1,268 @@
+"""A stand-in for the Kubernetes API server, on kmock: near enough for an operator, its children and kubectl.
+
+It owns what kmock, a store, leaves out: revisions, generations, conflicts, subresources, server-side apply with field
+managers, schema, defaults and CEL of custom kinds, selectors, watches with bookmarks and 410, tables, garbage
+collection. The machinery is in `support.kube`; this is its front: the connection, the calls it saw, and the faults a
+test asks for. It has no controllers: nothing here makes a Pod of a Deployment.
+
+    async with FakeKube() as kube:
+        kube.url                                    # http://127.0.0.1:PORT
+        kube.objects.create({...})                  # from inside: same rules, not counted, no faults
+        kube.faults.fail(409, verb="patch", kind="HalogenModel", nth=2)
+        [call for call in kube.calls if call.is_write]
+        await kube.until(lambda: kube.objects.find("Deployment", "m"))
+
+By hand, for kubectl:  PYTHONPATH=tests:tests/operator python -m fakekube 8001
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import kmock
+import yaml
+from aiohttp import web
+from support.kube import discovery
+from support.kube.errors import ApiError, method_not_allowed, no_such_path, unauthorized
+from support.kube.faults import Call, CutError, Faults
+from support.kube.garbage import Garbage
+from support.kube.kinds import Kinds
+from support.kube.objects import Objects
+from support.kube.paths import Target, target, verb
+from support.kube.requests import Ask
+from support.kube.serving import Serving, refusal
+from support.kube.store import Store
+from support.kube.watching import Watch
+from support.kube.writes import Writes
+
+CRDS = Path(__file__).parents[2] / "crds"
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _with_defaults(crds: Path) -> list[dict[str, Any]]:
+    paths = [*sorted(crds.glob("*.yaml")), *sorted((Path(__file__).parent / "crds").glob("*.yaml"))]
+    return [body for path in paths for body in yaml.safe_load_all(path.read_text()) if body]
+
+
+class FakeKube(kmock.RawHandler):
+    """One API server, in the test's event loop.
+
+    Args:
+        crds: a folder of CustomResourceDefinitions to begin with; ours, unless told otherwise. Those of peering and of
+            ServiceMonitors, which others install, are always there: `kube.objects.delete` them to be without.
+        tokens: bearer tokens that are let in; None lets everybody in. The set may be changed at any time.
+        clock: what stamps objects.
+        bookmark_s: how often a watch that asked for bookmarks gets one; `bookmark()` sends one at once.
+    """
+
+    def __init__(
+        self,
+        crds: Path = CRDS,
+        *,
+        tokens: set[str] | None = None,
+        clock: Callable[[], datetime] = _utc_now,
+        bookmark_s: float = 60.0,
+        port: int | None = None,
+    ) -> None:
+        super().__init__(strict=True)
+        self.kinds = Kinds()
+        self.store = Store()
+        self.faults = Faults()
+        self.calls: list[Call] = []
+        self.tokens = tokens
+        self._writes = Writes(self.store, self.kinds, clock)
+        self.objects = Objects(self.store, self.kinds, self._writes)
+        self._serving = Serving(self.store, self._writes, clock, bookmark_s)
+        self._garbage = Garbage(self.store, self.kinds, self._writes)
+        self._server = kmock.Server(self, port=port)
+        self._collector: asyncio.Task[None] | None = None
+        for name in NAMESPACES:
+            self.namespace(name)
+        for body in _with_defaults(crds):
+            self.objects.create(body)
+
+    @property
+    def url(self) -> str:
+        """Without a slash at its end."""
+        return str(self._server.url).rstrip("/")
+
+    @property
+    def watches(self) -> list[Watch]:
+        """The streams that are open now."""
+        return list(self._serving.watches)
+
+    def namespace(self, name: str) -> str:
+        """Make one; returns its name."""
+        self.objects.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        return name
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._collector = asyncio.create_task(self._collect())
+        await self._server.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cut_watches()
+        if self._collector is not None:
+            self._collector.cancel()
+            await asyncio.wait([self._collector])
+        await self._server.__aexit__(kind, error, trace)
+        await super().__aexit__(kind, error, trace)
+
+    async def _collect(self) -> None:
+        waiter = self.store.listen(None)
+        try:
+            while True:
+                waiter.heard.clear()
+                self._garbage.collect()
+                await waiter.heard.wait()
+        finally:
+            self.store.stop_listening(waiter)
+
+    async def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> Any:
+        """Wait for something to hold, looked at after every write; returns what it gave.
+
+        Raises:
+            TimeoutError: it did not come to hold.
+        """
+        waiter = self.store.listen(None)
+        try:
+            async with asyncio.timeout(seconds):
+                while not (found := holds()):
+                    waiter.heard.clear()
+                    await waiter.heard.wait()
+            return found
+        finally:
+            self.store.stop_listening(waiter)
+
+    def _watches(self, kind: str | None) -> Iterable[Watch]:
+        return [watch for watch in self._serving.watches if kind in {None, watch.kind.kind}]
+
+    def cut_watches(self, kind: str | None = None, *, abruptly: bool = False) -> int:
+        """End the open streams, in good order or in the middle of the connection; returns how many."""
+        found = list(self._watches(kind))
+        for watch in found:
+            watch.is_cut, watch.is_abrupt = True, abruptly
+            watch.wake.set()
+        return len(found)
+
+    def expire_watches(self, kind: str | None = None) -> None:
+        """Say 410 in the open streams, and to whoever begins one before now."""
+        self.store.compact()
+        for watch in self._watches(kind):
+            watch.is_expired = True
+            watch.wake.set()
+
+    def silence_watches(self, kind: str | None = None) -> None:
+        """Leave the open streams open and say nothing more in them, not even bookmarks."""
+        for watch in self._watches(kind):
+            watch.is_silent = True
+
+    def bookmark(self, kind: str | None = None) -> None:
+        """Send each open stream that asked for bookmarks one now."""
+        for watch in self._watches(kind):
+            watch.wants_bookmark = True
+            watch.wake.set()
+
+    async def _handle(self, request: kmock.Request) -> web.StreamResponse:
+        """A test's own kmock reactions come first; whatever they leave is served here."""
+        try:
+            return await super()._handle(request)
+        except NotImplementedError:
+            pass
+        raw = request._raw_request
+        try:
+            return await self._serve(raw, request.body)
+        except ApiError as error:
+            return refusal(error)
+        except CutError:
+            if raw.transport is not None:
+                raw.transport.abort()
+            return web.Response()
+
+    async def _serve(self, raw: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        self._admit(raw)
+        found = target(self.kinds, raw.path)
+        if found is None:
+            return self._elsewhere(raw)
+        params = raw.query
+        wanted = verb(raw.method, found, is_watch=params.get("watch") in {"true", "1"})
+        if wanted is None:
+            raise method_not_allowed()
+        call = self._call(wanted, found, raw)
+        self.calls.append(call)
+        try:
+            await self.faults.strike(call, is_after=False)
+            response = await self._serving.serve(wanted, self._ask(found, call, raw), raw, body)
+            await self.faults.strike(call, is_after=True)
+        except ApiError as error:
+            call.status = error.status
+            raise
+        call.status = response.status
+        return response
+
+    def _admit(self, raw: web.BaseRequest) -> None:
+        if self.tokens is None:
+            return
+        scheme, _, token = raw.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or token not in self.tokens:
+            raise unauthorized()
+
+    def _elsewhere(self, raw: web.BaseRequest) -> web.Response:
+        body = discovery.answer(self.kinds, raw.path)
+        if raw.method not in {"GET", "HEAD"} or body is None:
+            raise no_such_path()
+        return web.Response(text=body) if isinstance(body, str) else web.json_response(body)
+
+    @staticmethod
+    def _call(wanted: str, found: Target, raw: web.BaseRequest) -> Call:
+        client = raw.headers.get("User-Agent", "unknown").partition("/")[0]
+        return Call(
+            verb=wanted,
+            group=found.kind.group,
+            plural=found.kind.plural,
+            kind=found.kind.kind,
+            namespace=found.namespace,
+            name=found.name,
+            subresource=found.subresource,
+            writer=raw.query.get("fieldManager") or client,
+        )
+
+    def _ask(self, found: Target, call: Call, raw: web.BaseRequest) -> Ask:
+        params = raw.query
+        stored = self.kinds.of_key(found.kind.key) or found.kind
+        return Ask(
+            kind=stored if found.kind.group == "events.k8s.io" else found.kind,
+            alias=found.kind if found.kind.group == "events.k8s.io" else None,
+            namespace=found.namespace,
+            name=found.name,
+            subresource=found.subresource,
+            author=call.writer,
+            is_dry=params.get("dryRun") == "All",
+            force=params.get("force") in {"true", "1"},
+            validation=params.get("fieldValidation") or "Warn",
+            labels=params.get("labelSelector", ""),
+            fields=params.get("fieldSelector", ""),
+        )
+
+
+async def _by_hand(port: int) -> None:
+    async with FakeKube(port=port) as kube:
+        sys.stdout.write(f"{kube.url}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_by_hand(int(sys.argv[1]) if len(sys.argv) > 1 else 8001))

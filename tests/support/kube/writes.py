@@ -1,0 +1,358 @@
+"""Creating, changing and deleting objects, as the API server's registry does: one write is one synchronous step.
+
+Owns the order of a write (decode, keep what the writer may not touch, default, validate, book the fields, count the
+generation, store). Knows nothing of HTTP, watches or garbage.
+"""
+
+import copy
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from support.kube import builtin_rules, builtins, cel, crd, managers, structural
+from support.kube.errors import (
+    MODIFIED,
+    ApiError,
+    Cause,
+    already_exists,
+    bad_request,
+    conflict,
+    invalid,
+    not_found,
+)
+from support.kube.kinds import Kind, Kinds
+from support.kube.managers import Manager
+from support.kube.requests import Ask, Deletion
+from support.kube.store import Object, Store
+
+_SYSTEM = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+_BLOCKING = {"FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid", "FieldValueNotSupported"}
+_NOT_CHECKED = (
+    'Invalid value: "null": some validation rules were not checked because the object was invalid; correct the '
+    "existing errors to complete validation"
+)
+
+
+def stamp(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Writes:
+    """The registry: the store's one writer."""
+
+    def __init__(self, store: Store, kinds: Kinds, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._kinds = kinds
+        self._clock = clock
+
+    def _now(self) -> str:
+        return stamp(self._clock())
+
+    def live(self, ask: Ask) -> Object:
+        """Raises: ApiError 404."""
+        found = self._store.get(ask.kind.key, ask.place)
+        if found is None:
+            raise not_found(ask.kind, ask.name)
+        return found
+
+    def create(self, ask: Ask, body: dict[str, Any]) -> Object:
+        """POST.
+
+        Raises:
+            ApiError: 400, 403, 404 (its namespace), 409, 422.
+        """
+        body = self._addressed(ask, copy.deepcopy(body))
+        if self._store.get(ask.kind.key, ask.place) is not None:
+            raise already_exists(ask.kind, ask.name)
+        if body["metadata"].get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        body["metadata"].pop("managedFields", None)
+        new = self._decoded(ask, self._fresh(ask, body), None)
+        self._validate(ask, new, None)
+        return self._finish(ask, managers.updated(ask.kind, None, new, self._author(ask, "Update")), None)
+
+    def update(self, ask: Ask, body: dict[str, Any]) -> Object:
+        """PUT.
+
+        Raises:
+            ApiError: 400, 404, 409, 422.
+        """
+        body = self._addressed(ask, copy.deepcopy(body))
+        before = self.live(ask)
+        version = body["metadata"].get("resourceVersion")
+        if not version and ask.kind.needs_version_to_update:
+            cause = Cause("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")
+            raise invalid(ask.kind, ask.name, [cause])
+        return self._change(ask, before, body)
+
+    def patched(self, ask: Ask, change: Callable[[Object], Any]) -> Object:
+        """PATCH, other than apply: `change` makes the wanted object of a copy of the live one.
+
+        Raises:
+            ApiError: 400, 404, 409, 422.
+        """
+        before = self.live(ask)
+        wanted = change(copy.deepcopy(before))
+        if not isinstance(wanted, dict) or not isinstance(wanted.get("metadata"), dict):
+            raise bad_request("the patched object has no metadata")
+        if wanted["metadata"].get("name") != ask.name:
+            cause = Cause("metadata.name", f'Invalid value: "{wanted["metadata"].get("name")}": field is immutable')
+            raise invalid(ask.kind, ask.name, [cause])
+        return self._change(ask, before, wanted)
+
+    def apply(self, ask: Ask, body: dict[str, Any]) -> tuple[Object, bool]:
+        """Server-side apply; True when it made the object.
+
+        Raises:
+            ApiError: 400, 404, 409, 422.
+        """
+        if not ask.author:
+            cause = Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
+            raise invalid(replace(ask.kind, group="meta.k8s.io", kind="PatchOptions"), "", [cause])
+        if (body.get("metadata") or {}).get("managedFields"):
+            raise bad_request("metadata.managedFields must be nil")
+        body = self._addressed(ask, copy.deepcopy(body))
+        before = self._store.get(ask.kind.key, ask.place)
+        if before is None and ask.subresource:
+            raise not_found(ask.kind, ask.name)
+        author = self._author(ask, "Apply")
+        wanted = self._pruned(ask, self._own_part(ask, self._without_system(body)))
+        if before is None:
+            new = managers.applied(ask.kind, None, wanted, author, force=ask.force)
+            new = self._decoded(ask, self._fresh(ask, new), None)
+            self._validate(ask, new, None)
+            return self._finish(ask, new, None), True
+        self._preconditions(ask, before, body)
+        after = managers.applied(ask.kind, before, wanted, author, force=ask.force)
+        after = self._kept(ask, before, after)
+        after = self._decoded(ask, after, before)
+        self._validate(ask, after, before)
+        return self._finish(ask, after, before), False
+
+    def _change(self, ask: Ask, before: Object, wanted: dict[str, Any]) -> Object:
+        self._preconditions(ask, before, wanted)
+        after = self._decoded(ask, self._kept(ask, before, wanted), before)
+        self._validate(ask, after, before)
+        after = managers.updated(ask.kind, before, after, self._author(ask, "Update"))
+        return self._finish(ask, after, before)
+
+    def _preconditions(self, ask: Ask, before: Object, wanted: dict[str, Any]) -> None:
+        meta, held = wanted["metadata"], before["metadata"]
+        if meta.get("uid") and meta["uid"] != held["uid"]:
+            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {held['uid']}"
+            raise conflict(ask.kind, ask.name, why)
+        if meta.get("resourceVersion") and meta["resourceVersion"] != held["resourceVersion"]:
+            raise conflict(ask.kind, ask.name, MODIFIED)
+
+    def _addressed(self, ask: Ask, body: dict[str, Any]) -> dict[str, Any]:
+        """The body with kind, namespace and name as in its path; a made-up name where it asks for one."""
+        if body.get("kind", ask.kind.kind) != ask.kind.kind or body.get("apiVersion", "") not in {"", ask.kind.api_version}:
+            said = f"{body.get('apiVersion')}/{body.get('kind')}"
+            raise bad_request(f"the object provided is unrecognized (expected {ask.kind.api_version}/{ask.kind.kind}: {said})")
+        meta = body.get("metadata") or {}
+        if not isinstance(meta, dict):
+            raise bad_request("metadata is no object")
+        if ask.kind.namespaced and meta.get("namespace", ask.namespace) != ask.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        if ask.name and meta.get("name", ask.name) != ask.name:
+            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({ask.name})")
+        if not ask.name:
+            ask.name = meta.get("name") or (f"{meta['generateName']}{uuid.uuid4().hex[:5]}" if meta.get("generateName") else "")
+        meta = meta | {"name": ask.name} | ({"namespace": ask.namespace} if ask.kind.namespaced else {})
+        return {"apiVersion": ask.kind.api_version, "kind": ask.kind.kind} | body | {"metadata": meta}
+
+    def _fresh(self, ask: Ask, body: dict[str, Any]) -> dict[str, Any]:
+        """A new object: identity, first generation, no status."""
+        self._namespace_open(ask)
+        meta = {name: value for name, value in body["metadata"].items() if name not in _SYSTEM}
+        meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._now()}
+        if ask.kind.has_generation:
+            meta["generation"] = 1
+        new = body | {"metadata": meta}
+        if ask.kind.has_status:
+            new.pop("status", None)
+        return new
+
+    def _namespace_open(self, ask: Ask) -> None:
+        if not ask.kind.namespaced:
+            return
+        namespaces = self._kinds.named("Namespace", "")
+        space = self._store.get(namespaces.key, ("", ask.namespace))
+        if space is None:
+            raise not_found(namespaces, ask.namespace)
+        if space["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {ask.namespace} because it is being terminated"
+            raise ApiError(403, "Forbidden", f'{ask.kind.dotted} "{ask.name}" is forbidden: {why}')
+
+    def _without_system(self, body: dict[str, Any]) -> dict[str, Any]:
+        meta = {name: value for name, value in body["metadata"].items() if name not in {*_SYSTEM, "resourceVersion"}}
+        return body | {"metadata": meta}
+
+    def _own_part(self, ask: Ask, body: dict[str, Any]) -> dict[str, Any]:
+        """Of an applied object, what this endpoint writes: all but the status, or the status alone."""
+        if not ask.kind.has_status:
+            return body
+        if ask.subresource != "status":
+            return {name: value for name, value in body.items() if name != "status"}
+        meta = {name: body["metadata"][name] for name in ("name", "namespace") if name in body["metadata"]}
+        kept = {name: value for name, value in body.items() if name in {"apiVersion", "kind", "status"}}
+        return kept | {"metadata": meta}
+
+    def _kept(self, ask: Ask, before: Object, wanted: dict[str, Any]) -> dict[str, Any]:
+        """`wanted` with everything this endpoint may not write as it was."""
+        if ask.subresource == "status":
+            after = {name: value for name, value in before.items() if name != "status"}
+            if "status" in wanted:
+                after["status"] = wanted["status"]
+            booked = wanted["metadata"].get("managedFields", before["metadata"].get("managedFields"))
+            return after | {"metadata": before["metadata"] | {"managedFields": booked}}
+        meta = {name: value for name, value in wanted["metadata"].items() if name not in _SYSTEM}
+        held = before["metadata"]
+        meta |= {name: held[name] for name in (*_SYSTEM, "name", "namespace", "resourceVersion") if name in held}
+        if "managedFields" not in meta and "managedFields" in held:
+            meta["managedFields"] = held["managedFields"]
+        after = wanted | {"metadata": meta}
+        if ask.kind.has_status:
+            after.pop("status", None)
+            if "status" in before:
+                after["status"] = before["status"]
+        return after
+
+    def _decoded(self, ask: Ask, body: dict[str, Any], before: Object | None) -> dict[str, Any]:
+        """Pruned, without stray nulls, with defaults."""
+        for name in ("labels", "annotations", "ownerReferences", "finalizers"):
+            if name in body["metadata"] and not body["metadata"][name]:
+                body = body | {"metadata": {key: value for key, value in body["metadata"].items() if key != name}}
+        if ask.kind.schema is None:
+            return builtins.normal(ask.kind.kind, body, before)
+        pruned = self._pruned(ask, body)
+        return dict(structural.defaulted(ask.kind.schema, structural.without_nulls(ask.kind.schema, pruned)))
+
+    @staticmethod
+    def _pruned(ask: Ask, body: dict[str, Any]) -> dict[str, Any]:
+        if ask.kind.schema is None:
+            return body
+        pruned, unknown = structural.prune(ask.kind.schema, body)
+        if unknown and ask.validation == "Strict":
+            said = ", ".join(f'unknown field "{place}"' for place in unknown)
+            what = f'{ask.kind.kind} in version "{ask.kind.version}" cannot be handled as a {ask.kind.kind}'
+            raise bad_request(f"{what}: strict decoding error: {said}")
+        if ask.validation == "Warn":
+            ask.warnings += [f'unknown field "{place}"' for place in unknown]
+        return dict(pruned)
+
+    def _validate(self, ask: Ask, body: dict[str, Any], before: Object | None) -> None:
+        found = list(builtin_rules.problems(ask.kind, body, before))
+        if ask.kind.schema is not None:
+            found += self._custom_problems(ask.kind, body, before)
+        if ask.kind.kind == "CustomResourceDefinition":
+            found += crd.problems(body)
+        if found:
+            raise invalid(ask.kind, ask.name, found)
+
+    @staticmethod
+    def _custom_problems(kind: Kind, body: dict[str, Any], before: Object | None) -> list[Cause]:
+        schema = kind.schema or {}
+        checked = {name: value for name, value in body.items() if name != "metadata"}
+        found = list(structural.problems({k: v for k, v in schema.items() if k != "required"} | {
+            "required": [name for name in schema.get("required", []) if name != "metadata"]}, checked))  # fmt: skip
+        if any(cause.reason in _BLOCKING for cause in found):
+            return [*found, Cause("<nil>", _NOT_CHECKED)]
+        return found + list(cel.problems(schema, body, before, has_old=before is not None))
+
+    def _author(self, ask: Ask, operation: str) -> Manager:
+        return Manager(ask.author, operation, ask.kind.api_version, ask.subresource, frozenset(), self._now())
+
+    def _finish(self, ask: Ask, after: dict[str, Any], before: Object | None) -> Object:
+        """Count the generation and store, unless nothing changed or nothing shall."""
+        if before is not None:
+            if _is_new_generation(ask.kind, before, after):
+                after = after | {"metadata": after["metadata"] | {"generation": before["metadata"].get("generation", 0) + 1}}
+            if after == before:
+                return before
+        if ask.kind.kind == "CustomResourceDefinition" and not ask.subresource:
+            after = crd.accepted(after, self._now())
+        if ask.is_dry:
+            return after
+        if before is not None and after["metadata"].get("deletionTimestamp") and not _is_held(after):
+            return self._store.drop(ask.kind.key, ask.place)
+        stored = self._store.put(ask.kind.key, ask.place, after)
+        if ask.kind.kind == "CustomResourceDefinition":
+            for served in crd.kinds(stored):
+                self._kinds.add(served)
+        return stored
+
+    def delete(self, ask: Ask, options: Deletion) -> tuple[Object, bool]:
+        """The object as it was or is now; True when it is gone.
+
+        Raises:
+            ApiError: 404, 409.
+        """
+        before = self.live(ask)
+        held = before["metadata"]
+        for wanted, name in ((options.uid, "uid"), (options.resource_version, "resourceVersion")):
+            if wanted and wanted != held[name]:
+                why = f"Precondition failed: {name} in precondition: {wanted}, {name} in object meta: {held[name]}"
+                raise conflict(ask.kind, ask.name, why)
+        if ask.is_dry:
+            return before, True
+        meta = dict(held)
+        if options.propagation in _HOLDS:
+            meta["finalizers"] = [*meta.get("finalizers", []), _HOLDS[options.propagation]]
+        grace_s = _grace_s(ask.kind, before, options)
+        if grace_s == 0 and not _is_held(before | {"metadata": meta}):
+            gone = self._store.drop(ask.kind.key, ask.place)
+            self._forget(ask.kind, gone)
+            return gone, True
+        if "deletionTimestamp" in held and grace_s >= held.get("deletionGracePeriodSeconds", 0):
+            return before, False
+        meta["deletionTimestamp"] = stamp(self._clock() + timedelta(seconds=grace_s))
+        meta["deletionGracePeriodSeconds"] = grace_s
+        if "generation" in meta and "deletionTimestamp" not in held:
+            meta["generation"] += 1
+        after = before | {"metadata": meta}
+        if ask.kind.kind == "Namespace":
+            after["status"] = {**after.get("status", {}), "phase": "Terminating"}
+        return self._store.put(ask.kind.key, ask.place, after), False
+
+    def _forget(self, kind: Kind, gone: Object) -> None:
+        """With its definition a custom kind goes, and all of it."""
+        if kind.kind != "CustomResourceDefinition":
+            return
+        group, plural = gone["spec"]["group"], gone["spec"]["names"]["plural"]
+        for found in self._store.list((group, plural)):
+            meta = found["metadata"]
+            self._store.drop((group, plural), (meta.get("namespace", ""), meta["name"]))
+        self._kinds.remove(group, plural)
+
+
+_HOLDS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+
+
+def _is_held(body: Object) -> bool:
+    return bool(body["metadata"].get("finalizers") or (body["kind"] == "Namespace" and body["spec"].get("finalizers")))
+
+
+def _grace_s(kind: Kind, body: Object, options: Deletion) -> int:
+    """Only a pod that runs somewhere is given time: its kubelet says when it is gone."""
+    if kind.kind != "Pod" or not body.get("spec", {}).get("nodeName"):
+        return 0
+    if body.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+        return 0
+    if options.grace_s is not None:
+        return options.grace_s
+    return int(body["spec"].get("terminationGracePeriodSeconds", 30))
+
+
+def _is_new_generation(kind: Kind, before: Object, after: dict[str, Any]) -> bool:
+    if not kind.has_generation:
+        return False
+    if kind.is_custom:
+        aside = {"metadata", "status"} if kind.has_status else {"metadata"}
+        return {k: v for k, v in before.items() if k not in aside} != {k: v for k, v in after.items() if k not in aside}
+    if before.get("spec") != after.get("spec"):
+        return True
+    annotated = kind.kind in {"Deployment", "ReplicaSet"}
+    return annotated and before["metadata"].get("annotations") != after["metadata"].get("annotations")
