@@ -1,0 +1,117 @@
+"""What a container runtime does for one container: its file system, its user, its environment, its first program.
+
+A mount namespace with a root of its own: the system's programs, this checkout and its Python stand for the image, the
+volumes are where the pod spec says, and nothing else of the machine is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from support.pod_entry import ADDRESS
+
+ROOT = Path(__file__).parents[2]
+_SYSTEM = ("bin", "sbin", "lib", "lib64", "lib32", "usr")
+_ETC = ("passwd", "group", "hosts", "nsswitch.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl", "alternatives")
+_UNSHARE = ("unshare", "--mount", "--propagation", "private")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    source: Path
+    path: str
+    is_read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One container of a pod. `security` is the container's context over the pod's."""
+
+    folder: Path
+    address: str
+    mounts: Sequence[Mount]
+    arguments: Sequence[str]
+    environ: Mapping[str, str]
+    security: Mapping[str, Any]
+
+    def start(self, log: Path) -> subprocess.Popen[bytes]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        words = [*_unshare(), "/bin/sh", "-ec", self._script()]
+        with log.open("ab") as out:
+            return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+
+    def _script(self) -> str:
+        root = str(self.folder)
+        lines = [f"mount -t tmpfs -o mode=755 pod {shlex.quote(root)}", f"cd {shlex.quote(root)}", *_system()]
+        for mount in sorted(self.mounts, key=lambda each: each.path):
+            lines += _bind(mount.source, mount.path)
+            if mount.is_read_only:
+                lines.append(f"mount -o remount,bind,ro .{shlex.quote(mount.path)}")
+        for path in _image():
+            lines += _bind(path, str(path))
+        if self.security.get("readOnlyRootFilesystem"):
+            lines.append("mount -o remount,ro .")
+        return "\n".join([*lines, f"exec {shlex.join(self._command())}"])
+
+    def _command(self) -> list[str]:
+        user, group = self.security.get("runAsUser"), self.security.get("runAsGroup", 0)
+        who = []
+        if os.geteuid() == 0 and user:
+            who = [f"--userspec={user}:{group}", f"--groups={self.security.get('fsGroup', group)}"]
+        image = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'kernels'}:{ROOT / 'tests'}",
+            "HOME": "/nonexistent",
+            ADDRESS: self.address,
+        }
+        environ = [f"{name}={value}" for name, value in (image | dict(self.environ)).items()]
+        python = [sys.executable, "-P", str(ROOT / "tests/support/pod_entry.py"), *self.arguments]
+        return ["chroot", *who, ".", "/usr/bin/env", "-i", *environ, *python]
+
+
+@cache
+def why_no_box() -> str | None:
+    """Why this machine can have no such container; None where it can."""
+    if shutil.which("unshare") is None or shutil.which("chroot") is None:
+        return "no util-linux here"
+    done = subprocess.run([*_unshare(), "true"], check=False, capture_output=True, text=True)
+    return None if done.returncode == 0 else f"this machine gives no mount namespace: {done.stderr.strip()}"
+
+
+def _unshare() -> tuple[str, ...]:
+    return _UNSHARE if os.geteuid() == 0 else (*_UNSHARE, "--user", "--map-root-user")
+
+
+def _system() -> list[str]:
+    lines = []
+    for name in _SYSTEM:
+        path = Path("/", name)
+        if path.is_symlink():
+            lines.append(f"cp -P {path} {name}")
+        elif path.is_dir():
+            lines += _bind(path, str(path))
+    for name in ("proc", "sys", "dev"):
+        lines += _bind(Path("/", name), f"/{name}")
+    etc = [f"/etc/{name}" for name in _ETC if Path("/etc", name).exists()]
+    return [*lines, "mkdir -p etc tmp nonexistent", f"cp -a {' '.join(etc)} etc/"]
+
+
+def _bind(source: Path, path: str) -> list[str]:
+    here = f".{shlex.quote(path)}"
+    return [f"mkdir -p {here}", f"mount --rbind {shlex.quote(str(source))} {here}"]
+
+
+def _image() -> list[Path]:
+    """What of the machine stands for the image, each once."""
+    paths = {ROOT, Path(sys.prefix), Path(sys.base_prefix)}
+    hidden = {path for path in paths if any(other in path.parents for other in paths)}
+    return sorted(path for path in paths - hidden if Path("/usr") not in (path, *path.parents))
