@@ -47,7 +47,9 @@ def metadata(kind: Kind, body: Body) -> Iterator[Cause]:
             yield _bad("metadata.labels", name, "name part must be no more than 63 characters")
     annotations = meta.get("annotations") or {}
     if sum(len(str(name)) + len(str(value)) for name, value in annotations.items()) > _ANNOTATIONS_MAX:
-        yield Cause("metadata.annotations", f"Too long: may not be more than {_ANNOTATIONS_MAX} bytes", "FieldValueTooLong")
+        yield Cause(
+            "metadata.annotations", f"Too long: may not be more than {_ANNOTATIONS_MAX} bytes", "FieldValueTooLong"
+        )
     owners = meta.get("ownerReferences") or []
     for index, owner in enumerate(owners):
         for field in ("apiVersion", "kind", "name", "uid"):
@@ -64,7 +66,11 @@ def _name(kind: Kind, name: str) -> Iterator[Cause]:
         yield _bad("metadata.name", name, "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
                    "start with an alphabetic character, and end with an alphanumeric character")  # fmt: skip
     elif kind.kind == "Namespace" and not _LABEL.match(name):
-        yield _bad("metadata.name", name, "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'")
+        yield _bad(
+            "metadata.name",
+            name,
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'",
+        )
     elif kind.group != "rbac.authorization.k8s.io" and (len(name) > 253 or not _SUBDOMAIN.match(name)):
         yield _bad("metadata.name", name, "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
                    "characters, '-' or '.', and must start and end with an alphanumeric character")  # fmt: skip
@@ -99,24 +105,34 @@ def _container(container: Body, at: str, volumes: list[Any]) -> Iterator[Cause]:
     for field in ("name", "image"):
         if not container.get(field):
             yield _required(f"{at}.{field}")
-    names = [port["name"] for port in container.get("ports", []) if "name" in port]
-    for index, port in enumerate(container.get("ports", [])):
-        if "name" in port and not _PORT_NAME.match(port["name"]):
-            yield _bad(f"{at}.ports[{index}].name", port["name"], "must be no more than 15 characters")
-        if "name" in port and names.count(port["name"]) > 1:
-            yield Cause(f"{at}.ports[{index}].name", f'Duplicate value: "{port["name"]}"', "FieldValueDuplicate")
-        if not 0 < port.get("containerPort", 0) < 65536:
-            yield _bad(f"{at}.ports[{index}].containerPort", port.get("containerPort"), "must be between 1 and 65535, inclusive")
-    paths = [mount.get("mountPath") for mount in container.get("volumeMounts", [])]
-    for index, mount in enumerate(container.get("volumeMounts", [])):
-        if mount.get("name") not in volumes:
-            yield Cause(f"{at}.volumeMounts[{index}].name", f'Not found: "{mount.get("name")}"', "FieldValueNotFound")
-        if paths.count(mount.get("mountPath")) > 1:
-            yield _bad(f"{at}.volumeMounts[{index}].mountPath", mount.get("mountPath"), "must be unique")
+    yield from _ports(container.get("ports", []), f"{at}.ports")
+    yield from _mounts(container.get("volumeMounts", []), f"{at}.volumeMounts", volumes)
     for probe in ("livenessProbe", "startupProbe"):
         if container.get(probe, {}).get("successThreshold", 1) != 1:
             yield _bad(f"{at}.{probe}.successThreshold", container[probe]["successThreshold"], "must be 1")
     yield from _resources(container.get("resources", {}), f"{at}.resources")
+
+
+def _ports(ports: list[Body], at: str) -> Iterator[Cause]:
+    names = [port["name"] for port in ports if "name" in port]
+    for index, port in enumerate(ports):
+        if "name" in port and not _PORT_NAME.match(port["name"]):
+            yield _bad(f"{at}[{index}].name", port["name"], "must be no more than 15 characters")
+        if "name" in port and names.count(port["name"]) > 1:
+            yield Cause(f"{at}[{index}].name", f'Duplicate value: "{port["name"]}"', "FieldValueDuplicate")
+        if not 0 < port.get("containerPort", 0) < 65536:
+            yield _bad(
+                f"{at}[{index}].containerPort", port.get("containerPort"), "must be between 1 and 65535, inclusive"
+            )
+
+
+def _mounts(mounts: list[Body], at: str, volumes: list[Any]) -> Iterator[Cause]:
+    paths = [mount.get("mountPath") for mount in mounts]
+    for index, mount in enumerate(mounts):
+        if mount.get("name") not in volumes:
+            yield Cause(f"{at}[{index}].name", f'Not found: "{mount.get("name")}"', "FieldValueNotFound")
+        if paths.count(mount.get("mountPath")) > 1:
+            yield _bad(f"{at}[{index}].mountPath", mount.get("mountPath"), "must be unique")
 
 
 def _resources(resources: Body, at: str) -> Iterator[Cause]:
@@ -150,7 +166,11 @@ def _workload(body: Body, before: Body | None) -> Iterator[Cause]:
         yield _bad("spec.selector", spec.get("selector"), "field is immutable")
     yield from _pod_spec(spec.get("template", {}).get("spec", {}), "spec.template.spec")
     if spec.get("template", {}).get("spec", {}).get("restartPolicy", "Always") != "Always":
-        yield Cause("spec.template.spec.restartPolicy", 'Unsupported value: supported values: "Always"', "FieldValueNotSupported")
+        yield Cause(
+            "spec.template.spec.restartPolicy",
+            'Unsupported value: supported values: "Always"',
+            "FieldValueNotSupported",
+        )
 
 
 def _deployment(body: Body, before: Body | None) -> Iterator[Cause]:
@@ -180,7 +200,9 @@ def _data(body: Body) -> Iterator[Cause]:
     held = {**body.get("data", {}), **body.get("binaryData", {})}
     for name in held:
         if len(name) > 253 or not _DATA_KEY.match(name):
-            yield _bad(f"data[{name}]", name, "a valid config key must consist of alphanumeric characters, '-', '_' or '.'")
+            yield _bad(
+                f"data[{name}]", name, "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+            )
     if sum(len(str(value)) for value in held.values()) > _BYTES_MAX:
         yield Cause("data", f"Too long: may not be more than {_BYTES_MAX} bytes", "FieldValueTooLong")
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import celpy
 from celpy import celtypes
-
 from support.kube.errors import Cause
 
 Schema = dict[str, Any]

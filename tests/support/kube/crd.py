@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import celpy
-
 from support.kube import cel
 from support.kube.errors import Cause
 from support.kube.kinds import Kind
@@ -77,7 +76,7 @@ def problems(body: Body) -> list[Cause]:
     wanted = f"{spec['names'].get('plural')}.{spec['group']}"
     if body["metadata"].get("name") != wanted:
         shown = body["metadata"].get("name")
-        why = "must be spec.names.plural+\".\"+spec.group"
+        why = 'must be spec.names.plural+"."+spec.group'
         found.append(Cause("metadata.name", f'Invalid value: "{shown}": {why}'))
     if sum(bool(version.get("storage")) for version in spec["versions"]) != 1:
         found.append(Cause("spec.versions", "Invalid value: must have exactly one version marked as storage version"))
@@ -92,14 +91,27 @@ def problems(body: Body) -> list[Cause]:
 
 
 def _schema(schema: Body, at: str, *, is_root: bool = False) -> Iterator[Cause]:
-    """Structural: a type everywhere, properties or additionalProperties, rules that parse."""
+    """Structural, all the way down."""
+    if is_root and schema.get("type") != "object":
+        yield Cause(f"{at}.type", f'Invalid value: "{schema.get("type")}": must be object at the root')
+    yield from _node(schema, at)
+    yield from _rules(schema, at)
+    for name, below in schema.get("properties", {}).items():
+        if not (is_root and name == "metadata"):
+            yield from _schema(below, f"{at}.properties[{name}]")
+    for word in ("additionalProperties", "items"):
+        if isinstance(schema.get(word), dict):
+            yield from _schema(schema[word], f"{at}.{word}")
+
+
+def _node(schema: Body, at: str) -> Iterator[Cause]:
+    """A type everywhere, properties or additionalProperties, items of lists, no word that is not supported."""
     free = schema.get("x-kubernetes-int-or-string") or schema.get("x-kubernetes-preserve-unknown-fields")
     if "type" not in schema and not free:
         yield Cause(f"{at}.type", "Required value: must not be empty for specified object fields", "FieldValueRequired")
-    if is_root and schema.get("type") != "object":
-        yield Cause(f"{at}.type", f'Invalid value: "{schema.get("type")}": must be object at the root')
     if "type" in schema and schema.get("x-kubernetes-int-or-string"):
-        yield Cause(f"{at}.type", "Forbidden: must be empty if x-kubernetes-int-or-string is true", "FieldValueForbidden")
+        why = "Forbidden: must be empty if x-kubernetes-int-or-string is true"
+        yield Cause(f"{at}.type", why, "FieldValueForbidden")
     if schema.get("properties") and schema.get("additionalProperties") is not None:
         why = "Forbidden: additionalProperties and properties are mutual exclusive"
         yield Cause(f"{at}.additionalProperties", why, "FieldValueForbidden")
@@ -110,14 +122,6 @@ def _schema(schema: Body, at: str, *, is_root: bool = False) -> Iterator[Cause]:
             yield Cause(f"{at}.{word}", f"Forbidden: {word} is not supported", "FieldValueForbidden")
     if schema.get("uniqueItems"):
         yield Cause(f"{at}.uniqueItems", "Forbidden: uniqueItems cannot be set to true", "FieldValueForbidden")
-    yield from _rules(schema, at)
-    for name, below in schema.get("properties", {}).items():
-        if not (is_root and name == "metadata"):
-            yield from _schema(below, f"{at}.properties[{name}]")
-    if isinstance(schema.get("additionalProperties"), dict):
-        yield from _schema(schema["additionalProperties"], f"{at}.additionalProperties")
-    if isinstance(schema.get("items"), dict):
-        yield from _schema(schema["items"], f"{at}.items")
 
 
 def _rules(schema: Body, at: str) -> Iterator[Cause]:

@@ -1,4 +1,4 @@
-"""How clients learn what is served: /version, /api, /apis, groups, resources, and as much OpenAPI as kubectl asks for."""
+"""How clients learn what is served: /version, /api, /apis, groups, resources, and the OpenAPI that kubectl asks for."""
 
 from typing import Any
 

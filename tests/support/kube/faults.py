@@ -77,7 +77,7 @@ class Faults:
     def __init__(self) -> None:
         self._rules: list[Rule] = []
 
-    def hook(  # noqa: PLR0917 what a rule matches is its arguments, given by name
+    def hook(
         self,
         strike: Hook,
         verb: str | None = None,

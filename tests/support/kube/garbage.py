@@ -1,4 +1,4 @@
-"""The garbage collector: what is left when an owner, or a namespace, is gone. Works behind the writers, as the real one.
+"""The garbage collector: what is left when an owner, or a namespace, is gone. Works behind the writers.
 
 An object goes when every owner it names is gone (or never was, or lives in another namespace). Orphaned dependents lose
 the reference; an owner deleted in the foreground waits for those that are left of it.
@@ -112,7 +112,10 @@ class Garbage:
         for name in sorted(self._closing):
             inside = [(key, place) for key, place, _ in self._store.everything() if place[0] == name]
             for key, place in inside:
-                if "deletionTimestamp" not in (self._store.get(key, place) or {"metadata": {"deletionTimestamp": 1}})["metadata"]:
+                if (
+                    "deletionTimestamp"
+                    not in (self._store.get(key, place) or {"metadata": {"deletionTimestamp": 1}})["metadata"]
+                ):
                     self._delete(key, place)
             if not any(self._store.get(key, place) for key, place in inside):
                 self._closing.discard(name)

@@ -73,6 +73,7 @@ BUILT_IN = (
     _kind("v1", "Endpoints", "endpoints", short=("ep",)),
     _kind("v1", "Event", "events", short=("ev",)),
     _kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims", short=("pvc",), has_status=True),
+    _kind("v1", "PersistentVolume", "persistentvolumes", namespaced=False, short=("pv",), has_status=True),
     _kind("apps/v1", "Deployment", "deployments", short=("deploy",), **_WORKLOAD),
     _kind("apps/v1", "ReplicaSet", "replicasets", short=("rs",), **_WORKLOAD),
     _kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", short=("pdb",), has_status=True,

@@ -1,4 +1,4 @@
-"""The book of field managers of one object, and server-side apply: what an applier adds, keeps, loses or may not have."""
+"""The book of an object's field managers, and server-side apply: what an applier adds, keeps, loses or may not have."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from support.kube.ownership import (
     covers,
     dotted,
     from_wire,
+    is_key,
     key_step,
     leaves,
     to_wire,
@@ -105,8 +106,9 @@ def applied(
     mine = next((m for m in managers if m.identity == author.identity), None)
     others = [m for m in managers if m is not mine]
     merged = _merge(kind, live, wanted, ())
-    for path in sorted((mine.fields if mine else frozenset()) - mine_now, key=len, reverse=True):
-        if not covers(mine_now, path) and not any(covers(m.fields, path) for m in others):
+    for path in sorted((mine.fields if mine else frozenset()) - mine_now, key=len):
+        is_held = covers(mine_now, path) or any(covers(m.fields, path) for m in others)
+        if not is_held and not is_key(path):
             _remove(kind, merged, path)
     touched, _ = _changed(kind, live, merged)
     taken = touched & mine_now

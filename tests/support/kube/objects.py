@@ -44,7 +44,7 @@ class Objects:
     def list(self, kind: str, namespace: str = "", labels: str = "", fields: str = "") -> list[Object]:
         named = self._kinds.named(kind)
         chosen = both(labels, fields, named.plural)
-        return copy.deepcopy([one for one in self._store.list(named.key, namespace) if chosen is None or chosen(one)])
+        return copy.deepcopy([one for one in self._store.all_of(named.key, namespace) if chosen is None or chosen(one)])
 
     def create(self, body: dict[str, Any], author: str = "test") -> Object:
         return copy.deepcopy(self._writes.create(self._of(body, author=author), body))
@@ -52,12 +52,21 @@ class Objects:
     def update(self, body: dict[str, Any], subresource: str = "", author: str = "test") -> Object:
         return copy.deepcopy(self._writes.update(self._of(body, subresource=subresource, author=author), body))
 
-    def apply(self, body: dict[str, Any], author: str = "test", *, force: bool = False, subresource: str = "") -> Object:
+    def apply(
+        self, body: dict[str, Any], author: str = "test", *, force: bool = False, subresource: str = ""
+    ) -> Object:
         ask = self._of(body, author=author, force=force, subresource=subresource)
         return copy.deepcopy(self._writes.apply(ask, body)[0])
 
     def patch(
-        self, kind: str, name: str, patch: Any, namespace: str = "default", *, subresource: str = "", author: str = "test"
+        self,
+        kind: str,
+        name: str,
+        patch: Any,
+        namespace: str = "default",
+        *,
+        subresource: str = "",
+        author: str = "test",
     ) -> Object:
         """A list is a JSON patch, a mapping a merge patch."""
         ask = Ask(self._kinds.named(kind), namespace, name, subresource, author)

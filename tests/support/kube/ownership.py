@@ -99,6 +99,11 @@ def dotted(path: Path) -> str:
     return text
 
 
+def is_key(path: Path) -> bool:
+    """Whether it is what its item is told apart by: it stays as long as the item does."""
+    return len(path) > 1 and path[-2][0] == "k" and path[-1][1] in json.loads(path[-2][1])
+
+
 def covers(fields: Iterable[Path], path: Path) -> bool:
     """Whether somebody who holds `fields` holds `path`, or something under it."""
     return any(held[: len(path)] == path for held in fields)

@@ -5,7 +5,6 @@ from typing import Any
 
 import jsonpatch
 import jsonpointer
-
 from support.kube.errors import bad_request, patch_failed
 from support.kube.kinds import Kind
 from support.kube.shapes import item_key, shape

@@ -1,4 +1,4 @@
-"""HTTP to the registry and back: one method a verb. Knows the wire forms (lists, tables, Status, options), no faults."""
+"""HTTP to the registry and back, a method a verb. Knows the wire forms (lists, tables, Status, options), no faults."""
 
 import json
 import uuid
@@ -8,10 +8,8 @@ from typing import Any
 
 import yaml
 from aiohttp import web
-
 from support.kube import event_forms, patches, scale, tables
-from support.kube.errors import ApiError, bad_request, expired, invalid, method_not_allowed, unsupported_media
-from support.kube.errors import Cause
+from support.kube.errors import ApiError, Cause, bad_request, expired, invalid, method_not_allowed, unsupported_media
 from support.kube.kinds import Kind
 from support.kube.requests import Ask, Deletion
 from support.kube.selectors import both
@@ -102,7 +100,7 @@ class Serving:
 
     def _selected(self, ask: Ask) -> list[Object]:
         chosen = both(ask.labels, ask.fields, ask.kind.plural)
-        found = self._store.list(ask.kind.key, ask.namespace)
+        found = self._store.all_of(ask.kind.key, ask.namespace)
         return [one for one in found if chosen is None or chosen(one)]
 
     def _list(self, ask: Ask, params: Params, accept: str) -> web.Response:
@@ -124,7 +122,9 @@ class Serving:
         if "as=Table" in accept:
             return _answer(self._table(ask.kind, items, meta, params))
         if not ask.kind.is_custom:
-            items = [{name: value for name, value in one.items() if name not in {"kind", "apiVersion"}} for one in items]
+            items = [
+                {name: value for name, value in one.items() if name not in {"kind", "apiVersion"}} for one in items
+            ]
         kind = ask.shown_kind
         return _answer({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": meta, "items": items})
 
@@ -171,7 +171,9 @@ class Serving:
             gone = self._selected(ask)
             for one in gone:
                 meta = one["metadata"]
-                self._writes.delete(Ask(ask.kind, meta.get("namespace", ""), meta["name"], is_dry=ask.is_dry), Deletion.of(options))
+                self._writes.delete(
+                    Ask(ask.kind, meta.get("namespace", ""), meta["name"], is_dry=ask.is_dry), Deletion.of(options)
+                )
             kind = ask.kind
             return _answer({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": {}, "items": gone})
         body, is_gone = self._writes.delete(ask, Deletion.of(options))
@@ -203,7 +205,7 @@ class Serving:
         try:
             await response.prepare(request)
             stream = Stream(self._store, watch, self._shown_as(ask, request))
-            async for line in stream.lines(since, with_initial=initial, ends_initial=initial):
+            async for line in stream.lines(since, with_initial=initial):
                 await response.write(line)
             if watch.is_abrupt and request.transport is not None:
                 request.transport.abort()
@@ -228,6 +230,7 @@ class Serving:
 
     def _shown_as(self, ask: Ask, request: web.BaseRequest) -> Callable[[str, Object], bytes] | None:
         if "as=Table" in request.headers.get("Accept", ""):
+
             def as_table(type_: str, body: Object) -> bytes:
                 meta = {"resourceVersion": body["metadata"]["resourceVersion"]}
                 items = [] if type_ == "BOOKMARK" else [body]

@@ -16,7 +16,7 @@ Place = tuple[str, str]  # (namespace or "", name)
 
 @dataclass
 class Change:
-    """One write. `before` is None for a new object; a DELETED one carries its last state, at the deletion's revision."""
+    """One write. `before` is None for a new object; a DELETED one is its last state, at the deletion's revision."""
 
     revision: int
     type: str
@@ -54,7 +54,7 @@ class Store:
     def get(self, key: Key, place: Place) -> Object | None:
         return self._objects.get(key, {}).get(place)
 
-    def list(self, key: Key, namespace: str = "") -> list[Object]:
+    def all_of(self, key: Key, namespace: str = "") -> list[Object]:
         """In the order of etcd's keys: by namespace, then name."""
         held = self._objects.get(key, {})
         return [held[place] for place in sorted(held) if not namespace or place[0] == namespace]

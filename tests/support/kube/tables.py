@@ -1,4 +1,4 @@
-"""`Table` answers: what `kubectl get` prints. Columns are a custom kind's printer columns, or a few of a built-in one."""
+"""`Table` answers, for `kubectl get`. Columns are a custom kind's printer columns, or a few of a built-in one."""
 
 import re
 from datetime import datetime
@@ -11,7 +11,9 @@ Body = dict[str, Any]
 
 _NAME = {"name": "Name", "type": "string", "format": "name", "description": "Name must be unique within a namespace."}
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
-_STEP = re.compile(r"""\.?([A-Za-z0-9_-]+(?:\\\.[A-Za-z0-9_./-]+)*)|\[\?\(@\.(\w+)\s*==\s*["']([^"']*)["']\)\]|\[(\d+|\*)\]|\['([^']+)'\]""")
+_STEP = re.compile(
+    r"""\.?([A-Za-z0-9_-]+(?:\\\.[A-Za-z0-9_./-]+)*)|\[\?\(@\.(\w+)\s*==\s*["']([^"']*)["']\)\]|\[(\d+|\*)\]|\['([^']+)'\]"""
+)
 
 
 def _column(name: str, type_: str, path: str, priority: int = 0) -> Body:
@@ -126,5 +128,3 @@ def _included(item: Object, include: str) -> Body | None:
     if include == "Object":
         return item
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]}
-
-

@@ -7,6 +7,7 @@ connection open.
 import asyncio
 import bisect
 import json
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,41 +57,49 @@ class Stream:
         self._shown = shown
         self._changes = store.changes(watch.kind.key)
 
-    async def lines(self, since: int | None, *, with_initial: bool, ends_initial: bool) -> AsyncIterator[bytes]:
-        """From `since` (None: the state now, as ADDED events, then what follows). Ends when cut or out of time."""
-        watch = self._watch
-        position = len(self._changes)
+    async def lines(self, since: int | None, *, with_initial: bool) -> AsyncIterator[bytes]:
+        """From `since` on; None, or `with_initial`: the state now, as ADDED events, and then what follows.
+
+        `with_initial` marks the end of that state by a bookmark. Ends when cut, expired or out of time.
+        """
+        watch, position = self._watch, len(self._changes)
         if since is None or with_initial:
             for found in self._selected():
                 yield self._line("ADDED", found)
-            if ends_initial:
+            if with_initial:
                 yield self._bookmark({INITIAL_END: "true"})
+        elif since < self._store.compacted:
+            watch.is_expired = True
         else:
-            if since < self._store.compacted:
-                yield self._too_old(since)
-                return
             position = bisect.bisect_right(self._changes, since, key=lambda change: change.revision)
-        loop = asyncio.get_running_loop()
-        end = None if watch.timeout_s is None else loop.time() + watch.timeout_s
-        bookmark_at = loop.time() + watch.bookmark_s
-        while not watch.is_cut:
+        now = asyncio.get_running_loop().time
+        end = now() + (math.inf if watch.timeout_s is None else watch.timeout_s)
+        bookmark_at = now() + watch.bookmark_s
+        while not (watch.is_cut or watch.is_expired or now() >= end):
             watch.wake.clear()
-            if watch.is_expired:
-                yield self._too_old(0)
-                return
-            while position < len(self._changes) and not watch.is_silent and not watch.is_cut:
-                line = self._event(self._changes[position])
-                position += 1
-                if line is not None:
-                    yield line
-            now = loop.time()
-            if watch.with_bookmarks and not watch.is_silent and (watch.wants_bookmark or now >= bookmark_at):
-                watch.wants_bookmark = False
-                bookmark_at = now + watch.bookmark_s
+            lines, position = self._heard(position)
+            for line in lines:
+                yield line
+            if self._is_bookmark_due(bookmark_at <= now()):
+                bookmark_at = now() + watch.bookmark_s
                 yield self._bookmark({})
-            if end is not None and now >= end:
-                return
-            await self._rest(min([bookmark_at, *([end] if end is not None else [])]) - now)
+            await self._rest(min(bookmark_at, end) - now())
+        if watch.is_expired:
+            yield self._too_old(since or 0)
+
+    def _heard(self, position: int) -> tuple[list[bytes], int]:
+        """What was written since, as this watch sees it, and where to read on."""
+        if self._watch.is_silent:
+            return [], position
+        lines = [self._event(change) for change in self._changes[position:]]
+        return [line for line in lines if line is not None], len(self._changes)
+
+    def _is_bookmark_due(self, is_time: bool) -> bool:
+        if not self._watch.with_bookmarks or self._watch.is_silent:
+            return False
+        is_due = is_time or self._watch.wants_bookmark
+        self._watch.wants_bookmark = False
+        return is_due
 
     async def _rest(self, seconds: float) -> None:
         try:
@@ -100,7 +109,7 @@ class Stream:
             return
 
     def _selected(self) -> list[Object]:
-        found = self._store.list(self._watch.kind.key, self._watch.namespace)
+        found = self._store.all_of(self._watch.kind.key, self._watch.namespace)
         return [one for one in found if self._is_in(one)]
 
     def _is_in(self, body: Object | None) -> bool:

@@ -28,7 +28,13 @@ from support.kube.requests import Ask, Deletion
 from support.kube.store import Object, Store
 
 _SYSTEM = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
-_BLOCKING = {"FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid", "FieldValueNotSupported"}
+_BLOCKING = {
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+    "FieldValueNotSupported",
+}
 _NOT_CHECKED = (
     'Invalid value: "null": some validation rules were not checked because the object was invalid; correct the '
     "existing errors to complete validation"
@@ -148,18 +154,27 @@ class Writes:
 
     def _addressed(self, ask: Ask, body: dict[str, Any]) -> dict[str, Any]:
         """The body with kind, namespace and name as in its path; a made-up name where it asks for one."""
-        if body.get("kind", ask.kind.kind) != ask.kind.kind or body.get("apiVersion", "") not in {"", ask.kind.api_version}:
+        if body.get("kind", ask.kind.kind) != ask.kind.kind or body.get("apiVersion", "") not in {
+            "",
+            ask.kind.api_version,
+        }:
             said = f"{body.get('apiVersion')}/{body.get('kind')}"
-            raise bad_request(f"the object provided is unrecognized (expected {ask.kind.api_version}/{ask.kind.kind}: {said})")
+            raise bad_request(
+                f"the object provided is unrecognized (expected {ask.kind.api_version}/{ask.kind.kind}: {said})"
+            )
         meta = body.get("metadata") or {}
         if not isinstance(meta, dict):
             raise bad_request("metadata is no object")
         if ask.kind.namespaced and meta.get("namespace", ask.namespace) != ask.namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         if ask.name and meta.get("name", ask.name) != ask.name:
-            raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({ask.name})")
+            raise bad_request(
+                f"the name of the object ({meta['name']}) does not match the name on the URL ({ask.name})"
+            )
         if not ask.name:
-            ask.name = meta.get("name") or (f"{meta['generateName']}{uuid.uuid4().hex[:5]}" if meta.get("generateName") else "")
+            ask.name = meta.get("name") or (
+                f"{meta['generateName']}{uuid.uuid4().hex[:5]}" if meta.get("generateName") else ""
+            )
         meta = meta | {"name": ask.name} | ({"namespace": ask.namespace} if ask.kind.namespaced else {})
         return {"apiVersion": ask.kind.api_version, "kind": ask.kind.kind} | body | {"metadata": meta}
 
@@ -269,7 +284,9 @@ class Writes:
         """Count the generation and store, unless nothing changed or nothing shall."""
         if before is not None:
             if _is_new_generation(ask.kind, before, after):
-                after = after | {"metadata": after["metadata"] | {"generation": before["metadata"].get("generation", 0) + 1}}
+                after = after | {
+                    "metadata": after["metadata"] | {"generation": before["metadata"].get("generation", 0) + 1}
+                }
             if after == before:
                 return before
         if ask.kind.kind == "CustomResourceDefinition" and not ask.subresource:
@@ -322,7 +339,7 @@ class Writes:
         if kind.kind != "CustomResourceDefinition":
             return
         group, plural = gone["spec"]["group"], gone["spec"]["names"]["plural"]
-        for found in self._store.list((group, plural)):
+        for found in self._store.all_of((group, plural)):
             meta = found["metadata"]
             self._store.drop((group, plural), (meta.get("namespace", ""), meta["name"]))
         self._kinds.remove(group, plural)

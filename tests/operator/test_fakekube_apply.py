@@ -1,0 +1,132 @@
+"""Server-side apply in the stand-in: who holds a field, what goes when its holder lets go, conflicts and force."""
+
+import pytest
+from support.kube.ownership import from_wire, to_wire
+from support.kube_samples import config_map, deployment, widget
+
+
+def _managers(body):
+    return {(entry["manager"], entry["operation"]): entry["fieldsV1"] for entry in body["metadata"]["managedFields"]}
+
+
+async def test_apply_makes_what_is_not_there_and_then_writes_nothing(kube, wire):
+    body = deployment()
+    status, made = await wire.apply(wire.path("Deployment", "d"), body)
+    assert status == 201
+    status, again = await wire.apply(wire.path("Deployment", "d"), body)
+    assert (status, again) == (200, made)
+
+
+async def test_an_applier_owns_what_it_wrote_and_no_default(kube, wire):
+    _, made = await wire.apply(wire.path("Deployment", "d"), deployment())
+    ((who, fields),) = _managers(made).items()
+    assert who == ("applier", "Apply")
+    assert "f:strategy" not in fields["f:spec"]
+    containers = fields["f:spec"]["f:template"]["f:spec"]["f:containers"]
+    assert set(containers) == {'k:{"name":"main"}'}
+    assert "f:imagePullPolicy" not in containers['k:{"name":"main"}']
+
+
+async def test_a_field_its_only_applier_drops_goes_and_a_shared_one_stays(kube, wire):
+    path = wire.path("ConfigMap", "c")
+    await wire.apply(path, config_map(mine="1", shared="2"))
+    await wire.apply(path, config_map(shared="2"), manager="other")
+    _, found = await wire.apply(path, config_map(new="3"))
+    assert found["data"] == {"shared": "2", "new": "3"}
+
+
+async def test_an_item_of_a_keyed_list_goes_with_its_applier_alone(kube, wire):
+    path = wire.path("Deployment", "d")
+    both = deployment(env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}])
+    await wire.apply(path, both)
+    extra = deployment(env=[{"name": "C", "value": "3"}])
+    await wire.apply(path, extra, manager="other")
+    _, found = await wire.apply(path, deployment(env=[{"name": "B", "value": "2"}]))
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    assert [variable["name"] for variable in container["env"]] == ["B", "C"]
+
+
+async def test_a_field_of_another_is_a_conflict_unless_forced(kube, wire):
+    path = wire.path("ConfigMap", "c")
+    await wire.apply(path, config_map(key="1"), manager="first")
+    status, refused = await wire.apply(path, config_map(key="2"), manager="second")
+    assert (status, refused["reason"]) == (409, "Conflict")
+    assert refused["message"] == 'Apply failed with 1 conflict: conflict with "first": .data.key'
+    assert refused["details"]["causes"][0]["reason"] == "FieldManagerConflict"
+    status, same = await wire.apply(path, config_map(key="1"), manager="second")
+    assert status == 200
+    assert len(_managers(same)) == 2
+    status, forced = await wire.apply(path, config_map(key="2"), manager="second", force="true")
+    assert (status, forced["data"]) == (200, {"key": "2"})
+    assert set(_managers(forced)) == {("second", "Apply")}
+
+
+async def test_an_update_takes_the_fields_it_changes(kube, wire):
+    path = wire.path("Deployment", "d")
+    await wire.apply(path, deployment() | {"spec": deployment()["spec"] | {"replicas": 2}})
+    _, found = await wire.merge(path, {"spec": {"replicas": 5}}, fieldManager="hand")
+    assert "f:replicas" not in _managers(found)["applier", "Apply"]["f:spec"]
+    assert _managers(found)["hand", "Update"] == {"f:spec": {"f:replicas": {}}}
+    status, refused = await wire.apply(path, deployment() | {"spec": deployment()["spec"] | {"replicas": 2}})
+    assert status == 409
+    assert 'conflict with "hand" using apps/v1: .spec.replicas' in refused["message"]
+    _, let_go = await wire.apply(path, deployment())
+    assert let_go["spec"]["replicas"] == 5
+
+
+async def test_an_apply_names_its_manager_and_no_managed_fields(kube, wire):
+    path = wire.path("ConfigMap", "c")
+    status, refused = await wire.apply(path, config_map(), manager="")
+    assert (status, refused["reason"]) == (422, "Invalid")
+    assert "fieldManager: Required value: is required for apply patch" in refused["message"]
+    _, made = await wire.apply(path, config_map())
+    assert (await wire.apply(path, made))[0] == 400
+
+
+async def test_an_apply_with_a_stale_resource_version_is_a_conflict(kube, wire):
+    path = wire.path("ConfigMap", "c")
+    await wire.apply(path, config_map(key="1"))
+    stale = config_map(key="2")
+    stale["metadata"]["resourceVersion"] = "1"
+    assert (await wire.apply(path, stale))[0] == 409
+
+
+async def test_a_default_nobody_holds_stays_in_the_way_of_another_strategy(kube, wire):
+    """The trap for who applies: what the server filled in is not theirs to lose by leaving it out."""
+    path = wire.path("Deployment", "d")
+    await wire.apply(path, deployment())
+    recreate = deployment()
+    recreate["spec"]["strategy"] = {"type": "Recreate"}
+    status, refused = await wire.apply(path, recreate)
+    assert status == 422
+    assert "may not be specified when strategy `type` is 'Recreate'" in refused["message"]
+    recreate["spec"]["strategy"]["rollingUpdate"] = None
+    status, found = await wire.apply(path, recreate)
+    assert (status, found["spec"]["strategy"]) == (200, {"type": "Recreate"})
+
+
+async def test_status_is_applied_at_its_own_place(widgets, wire):
+    path = wire.path("Widget", "w")
+    _, made = await wire.apply(path, widget(color="red") | {"status": {"x": 1}})
+    assert "status" not in made
+    assert "f:status" not in _managers(made)["applier", "Apply"]
+    _, told = await wire.apply(wire.path("Widget", "w", "status"), widget(color="blue") | {"status": {"x": 1}})
+    assert (told["spec"]["color"], told["status"]) == ("red", {"x": 1})
+    _, again = await wire.apply(path, widget(color="red"))
+    assert again["status"] == {"x": 1}
+
+
+async def test_sets_of_several_appliers_are_one(widgets, wire):
+    path = wire.path("Widget", "w")
+    await wire.apply(path, widget(tags=["a", "b"]))
+    _, found = await wire.apply(path, widget(tags=["b", "c"]), manager="other")
+    assert found["spec"]["tags"] == ["a", "b", "c"]
+    _, found = await wire.apply(path, widget(tags=["a"]))
+    assert found["spec"]["tags"] == ["a", "b", "c"]
+    _, found = await wire.apply(path, widget(tags=[]), manager="other")
+    assert found["spec"]["tags"] == ["a"]
+
+
+@pytest.mark.parametrize("body", [{}, {"f:a": {}}, {"f:a": {'k:{"n":"x"}': {".": {}, "f:b": {}}}, "f:c": {"v:1": {}}}])
+def test_fields_survive_their_wire_form(body):
+    assert to_wire(from_wire(body)) == body
