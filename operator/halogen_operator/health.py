@@ -35,10 +35,14 @@ class Health:
         if self.is_paused():
             return []
         return [
-            f"the watch of {kind.plural} {f'in {namespace}' if namespace else 'everywhere'} said nothing for {age:.0f} s"
+            f"the watch of {kind.plural} {_where(namespace)} said nothing for {age:.0f} s"
             for (kind, namespace), age in self.ages().items()
             if age > self.oldest_s
         ]
+
+
+def _where(namespace: str | None) -> str:
+    return f"in {namespace}" if namespace else "everywhere"
 
 
 class Listener:

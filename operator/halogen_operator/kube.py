@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from halogen_operator.resources import EVENT, MANAGER, Kind, kind_of
+from halogen_operator.names import FIELD_MANAGER
+from halogen_operator.resources import EVENT, Kind, kind_of
 
 Body = dict[str, Any]
 Observe = Callable[[str, str, int, float], None]
@@ -41,7 +42,7 @@ class KubeError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class Conflict(KubeError):
+class ConflictError(KubeError):
     """Somebody was quicker: the object is not the one that was read. Look again; nothing is wrong."""
 
 
@@ -96,12 +97,12 @@ class Kube:
         Raises `KubeError`.
         """
         kind, meta = kind_of(manifest), manifest["metadata"]
-        query = {"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"}
+        query = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"}
         path = kind.path(meta["namespace"], meta["name"])
         return await self._call("apply", kind, path, query=query, content=manifest, content_type=_APPLY)
 
     async def delete(self, body: Mapping[str, Any]) -> None:
-        """Deletes this very object (by its uid); one that is gone is no error. Raises `KubeError`, `Conflict`."""
+        """Deletes this very object (by its uid); one that is gone is no error. Raises `KubeError`, `ConflictError`."""
         kind, meta = kind_of(body), body["metadata"]
         options = {"preconditions": {"uid": meta["uid"]}, "propagationPolicy": "Background"}
         try:
@@ -113,7 +114,7 @@ class Kube:
     async def patch_status(self, body: Mapping[str, Any], status: Mapping[str, Any]) -> Body:
         """Puts the whole status there if the object is still the one in `body`. Returns the object as it stands now.
 
-        Raises `Conflict` if it changed meanwhile or is gone, `KubeError` otherwise.
+        Raises `ConflictError` if it changed meanwhile or is gone, `KubeError` otherwise.
         """
         kind, meta = kind_of(body), body["metadata"]
         patch = [
@@ -122,19 +123,19 @@ class Kube:
             {"op": "add", "path": "/status", "value": status},
         ]
         path = kind.path(meta["namespace"], meta["name"], "status")
-        query = {"fieldManager": MANAGER}
+        query = {"fieldManager": FIELD_MANAGER}
         try:
             return await self._call("patch", kind, path, query=query, content=patch, content_type=_JSON_PATCH)
         except KubeError as error:
             if error.status == _NOT_FOUND or (error.status == _INVALID and "test" in error.message.lower()):
-                raise Conflict(error.status, error.reason, error.message) from error
+                raise ConflictError(error.status, error.reason, error.message) from error
             raise
 
     async def create_event(self, event: Mapping[str, Any]) -> None:
         """Posts one Event; one of the same name there already is the same event. Raises `KubeError`."""
         try:
             await self._call("create", EVENT, EVENT.path(event["metadata"]["namespace"]), content=event)
-        except Conflict:
+        except ConflictError:
             return
 
     async def _call(
@@ -177,7 +178,7 @@ _METHODS: Final = {
 
 
 def _read(status: int, text: str, retry_after: str) -> Body:
-    """The object of an answer. Raises `KubeError`, `Conflict`."""
+    """The object of an answer. Raises `KubeError`, `ConflictError`."""
     try:
         content = json.loads(text)
     except ValueError:
@@ -188,7 +189,7 @@ def _read(status: int, text: str, retry_after: str) -> Body:
     reason = str(told.get("reason") or "Unknown")
     message = str(told.get("message") or text)[:_MESSAGE_CHARS]
     if status == _CONFLICT:
-        raise Conflict(status, reason, message)
+        raise ConflictError(status, reason, message)
     raise KubeError(status, reason, message, _seconds(retry_after))
 
 

@@ -85,12 +85,21 @@ def from_kubeconfig(path: Path, context: str | None = None) -> Access:
     return Access(server, tls, _token(user, path.parent))
 
 
+def chosen(
+    server: str | None, kubeconfig: Path | None, context: str | None, environment: Mapping[str, str] | None = None
+) -> Access:
+    """By an address that wants no credentials, else by a kubeconfig, else by the pod. Raises `LoginError`."""
+    if server is not None:
+        return Access(server)
+    if kubeconfig is not None:
+        return from_kubeconfig(kubeconfig, context)
+    return in_cluster(environment or {})
+
+
 def session(access: Access, connector: aiohttp.TCPConnector, **options: Any) -> aiohttp.ClientSession:
     """A session that shows the token of now with every request. The connector stays its maker's, who closes it."""
 
-    async def authorize(
-        request: aiohttp.ClientRequest, answer: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
+    async def authorize(request: aiohttp.ClientRequest, answer: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if access.token is not None:
             request.headers["Authorization"] = f"Bearer {access.token()}"
         return await answer(request)

@@ -6,7 +6,7 @@ to those who look at models because some time has passed. Owns the reading of a 
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ CLUSTER_PEERING: Final = Kind("ClusterKopfPeering", "kopf.dev", "v1", "clusterko
 _LIFETIME_S: Final = 60
 
 
-async def goes_first(kube: Kube, settings: Settings, now: datetime.datetime) -> str | None:
+async def goes_first(kube: Kube, settings: Settings, now: dt.datetime) -> str | None:
     """The identity of a living peer that goes before this operator; None: this one acts. Raises `KubeError`.
 
     A peering object that is not there lets nobody act, as with kopf: it was named, so it is wanted.
@@ -41,7 +41,7 @@ def _where(settings: Settings) -> tuple[Kind, Iterable[str | None]]:
     return (PEERING, settings.namespaces) if settings.namespaces else (CLUSTER_PEERING, (None,))
 
 
-def _first(body: Mapping[str, Any], settings: Settings, now: datetime.datetime) -> str | None:
+def _first(body: Mapping[str, Any], settings: Settings, now: dt.datetime) -> str | None:
     """Of the same priority both stand back: nobody can tell who should act."""
     for identity, peer in (body.get("status") or {}).items():
         if identity != settings.identity and _is_alive(peer, now) and peer.get("priority", 0) >= settings.priority:
@@ -49,11 +49,11 @@ def _first(body: Mapping[str, Any], settings: Settings, now: datetime.datetime) 
     return None
 
 
-def _is_alive(peer: Mapping[str, Any], now: datetime.datetime) -> bool:
+def _is_alive(peer: Mapping[str, Any], now: dt.datetime) -> bool:
     """As kopf reads it: one that says nothing of when it was seen was seen now."""
     seen = peer.get("lastseen")
-    lifetime = datetime.timedelta(seconds=int(peer.get("lifetime", _LIFETIME_S)))
+    lifetime = dt.timedelta(seconds=int(peer.get("lifetime", _LIFETIME_S)))
     if seen is None:
-        return lifetime > datetime.timedelta(0)
-    last = datetime.datetime.fromisoformat(seen)
-    return (last if last.tzinfo else last.replace(tzinfo=datetime.UTC)) + lifetime > now
+        return lifetime > dt.timedelta(0)
+    last = dt.datetime.fromisoformat(seen)
+    return (last if last.tzinfo else last.replace(tzinfo=dt.UTC)) + lifetime > now

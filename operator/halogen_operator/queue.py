@@ -86,6 +86,7 @@ class Queue:
         self._schedule = Schedule()
         self._failures: dict[str, int] = {}
         self._wake = asyncio.Event()
+        self._is_closed = False
 
     @property
     def depth(self) -> int:
@@ -98,9 +99,10 @@ class Queue:
         self._schedule.add(uid, self._clock() + (self._settle_s if after_s is None else after_s))
         self._wake.set()
 
-    async def take(self) -> str:
-        """Waits for the next UID that is due. The taker says `done`, `failed` or `forget` when it has looked."""
-        while True:
+    async def take(self) -> str | None:
+        """Waits for the next UID that is due, of which the taker says `done`, `failed` or `forget` when it has looked;
+        None: the queue is closed."""
+        while not self._is_closed:
             uid = self._schedule.take(self._clock())
             if uid is not None:
                 return uid
@@ -109,6 +111,12 @@ class Queue:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if due is None else max(0.0, due - self._clock())):
                     await self._wake.wait()
+        return None
+
+    def close(self) -> None:
+        """Nobody gets another UID."""
+        self._is_closed = True
+        self._wake.set()
 
     def done(self, uid: str, after_s: float) -> None:
         """Went well; to be looked at again after this many seconds at the latest."""

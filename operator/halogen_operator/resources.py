@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-GROUP: Final = "halogen.dev"
-VERSION: Final = "v1alpha1"
-MANAGER: Final = "halogen-operator"
-"""Field manager of everything applied, and the value of the label that children carry."""
+from halogen_operator.names import FIELD_MANAGER, GROUP, MANAGED_BY_LABEL
 
-MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-MODEL_LABEL: Final = "halogen.dev/model"
-CHILDREN: Final = f"{MANAGED_BY}={MANAGER}"
+VERSION: Final = "v1alpha1"
+
+
+CHILDREN: Final = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
 """Label selector of children, pods included."""
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from halogen_operator.names import ADMIN_PORT
+
 DEFAULT_IMAGE: Final = "halogend:latest"
 _PORT: Final = 8080
 
@@ -40,6 +42,9 @@ class Settings:
     workers: int = 8
     host: str = "0.0.0.0"  # noqa: S104  a pod's probes and scrapes come from outside it
     port: int = _PORT
+    bind: str = "0.0.0.0"  # noqa: S104  inside a pod: who may come is the NetworkPolicy's and the keys' business
+    """Where pods listen; `::` in a cluster of IPv6 alone."""
+    admin_port: int = ADMIN_PORT
     look_again_s: float = 30.0
     """A settled model's pods are asked how they are this often: what happens inside them is no event."""
     follow_s: float = 1.0
@@ -76,7 +81,6 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
     Raises `SystemExit` as argparse does.
     """
     told = parser().parse_args(arguments)
-    place = {"identity": environment.get("POD_NAME"), "namespace": environment.get("POD_NAMESPACE")}
     return Settings(
         server=told.server,
         kubeconfig=told.kubeconfig,
@@ -90,7 +94,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
         host=told.host,
         port=told.port,
         log_level=told.log_level,
-        **{name: value for name, value in place.items() if value},
+        identity=environment.get("POD_NAME") or Settings.identity,
+        namespace=environment.get("POD_NAMESPACE") or Settings.namespace,
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from halogen_operator.resources import HALOGEN_MODEL, MODEL_LABEL, Kind
+from halogen_operator.names import MODEL_LABEL
+from halogen_operator.resources import HALOGEN_MODEL, Kind
 
 Body = Mapping[str, Any]
 Place = tuple[str, str]

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import aiohttp
 import kopf
@@ -76,7 +76,7 @@ class _Sessions:
         self._made: list[aiohttp.ClientSession] = []
         self._delays = iter(_Delays(settings.shortest_back_off_s, settings.longest_back_off_s))
 
-    async def __aenter__(self) -> _Sessions:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -1,0 +1,169 @@
+"""Children as they should be -> children as they are: what is missing or other is applied, what is not wanted goes.
+
+Owns the comparison of a manifest with a live object, and whose a live object is. Must never know what is in a child.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from halogen_operator.kube import ConflictError, Kube, KubeError
+from halogen_operator.names import FIELD_MANAGER, KIND, MANAGED_BY_LABEL, RENDERED_ANNOTATION
+from halogen_operator.resources import (
+    DISRUPTION_BUDGET,
+    SERVICE_MONITOR,
+    Kind,
+    kind_of,
+)
+from halogen_operator.store import Store
+from halogen_operator.wanted import Ref
+
+OPTIONAL: Final[tuple[Kind, ...]] = (DISRUPTION_BUDGET, SERVICE_MONITOR)
+"""Children that a spec may have or not."""
+
+_REFUSALS: Final = frozenset({400, 403, 404, 405, 413, 415, 422})
+_QUANTITIES: Final = frozenset({"limits", "requests", "sizeLimit"})
+_ASSOCIATIVE: Final = frozenset(
+    {"containers", "initContainers", "env", "ports", "volumes", "volumeMounts", "imagePullSecrets", "ownerReferences"}
+)
+_ATOMIC_KINDS: Final = frozenset({"NetworkPolicy"})
+"""Where a list is whole or not at all: a rule that somebody added is taken away again."""
+
+_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([numkKMGTPE]i?|)")
+_FACTORS: Final[Mapping[str, Decimal]] = {
+    "": Decimal(1),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+}
+
+
+class Whose(enum.Enum):
+    """Whose a live object is."""
+
+    OURS = enum.auto()
+    PREDECESSORS = enum.auto()  # of a HalogenModel of the same name that is gone: it is about to go too
+    FOREIGN = enum.auto()
+
+
+async def applied(kube: Kube, store: Store, ref: Ref, manifests: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Applies what is missing or differs, in the order given, and tells the store.
+
+    Returns what was refused for good until something is mended, in words. Raises `KubeError` for what may go better
+    soon, and `ConflictError` while an object of a predecessor is still there.
+    """
+    refused = []
+    for manifest in manifests:
+        live = await _live(kube, store, manifest)
+        if live is not None and whose(live, ref) is not Whose.OURS:
+            refused.append(_not_ours(live, ref))
+        elif differs(manifest, live):
+            try:
+                store.put(await kube.apply(manifest))
+            except KubeError as error:
+                if error.status not in _REFUSALS:
+                    raise
+                refused.append(f"{_named(manifest)}: {error.message}")
+    return tuple(refused)
+
+
+async def remove_unwanted(kube: Kube, store: Store, ref: Ref, manifests: Iterable[Mapping[str, Any]]) -> None:
+    """Deletes optional children that are not among the manifests. Raises `KubeError`."""
+    rendered = {manifest["kind"] for manifest in manifests}
+    for kind in OPTIONAL:
+        if kind.name in rendered:
+            continue
+        live = store.find(kind, ref.namespace, ref.name) if kind.watched else None
+        if not kind.watched:
+            live = await kube.get(kind, ref.namespace, ref.name)
+        if live is not None and whose(live, ref) is Whose.OURS:
+            await kube.delete({"kind": kind.name, **live})
+
+
+def whose(live: Mapping[str, Any], ref: Ref) -> Whose:
+    """By its controller; one without is ours if it has the operator's label."""
+    meta = live["metadata"]
+    controller = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), None)
+    if controller is None:
+        is_labelled = (meta.get("labels") or {}).get(MANAGED_BY_LABEL) == FIELD_MANAGER
+        return Whose.OURS if is_labelled else Whose.FOREIGN
+    if controller["uid"] == ref.uid:
+        return Whose.OURS
+    is_namesake = (controller.get("kind"), controller.get("name")) == (KIND, ref.name)
+    return Whose.PREDECESSORS if is_namesake else Whose.FOREIGN
+
+
+def differs(manifest: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
+    """Whether applying would change anything: the live object is missing, was rendered otherwise, or somebody changed
+    a field that the manifest has. What else it holds (defaults, other writers' fields) is none of our business."""
+    if live is None:
+        return True
+    digest, known = ((each["metadata"].get("annotations") or {}).get(RENDERED_ANNOTATION) for each in (manifest, live))
+    is_exact = manifest["kind"] in _ATOMIC_KINDS
+    return digest != known or not _holds(live, manifest, "", is_exact=is_exact)
+
+
+async def _live(kube: Kube, store: Store, manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """From the store; what it does not hold may be there all the same, without the label that is watched."""
+    kind, meta = kind_of(manifest), manifest["metadata"]
+    found = store.find(kind, meta["namespace"], meta["name"])
+    return found if found is not None else await kube.get(kind, meta["namespace"], meta["name"])
+
+
+def _not_ours(live: Mapping[str, Any], ref: Ref) -> str:
+    if whose(live, ref) is Whose.PREDECESSORS:
+        raise ConflictError(0, "Predecessor", f"{_named(live)} of a {KIND} before this one is still there")
+    return f"{_named(live)} is there already and is not this {KIND}'s: delete it, or take another name"
+
+
+def _named(body: Mapping[str, Any]) -> str:
+    return f"{body.get('kind', 'object')} {body['metadata']['name']}"
+
+
+def _holds(live: Any, wanted: Any, key: str, *, is_exact: bool) -> bool:
+    """Whether all that is wanted is there; nothing may stand for an empty value."""
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and all(
+            _holds_field(live.get(name), value, _quantity_key(key, name), is_exact=is_exact)
+            for name, value in wanted.items()
+        )
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        return _holds_list(live, wanted, key, is_exact=is_exact)
+    if key in _QUANTITIES:
+        return quantity(live) == quantity(wanted)
+    return bool(live == wanted)
+
+
+def _holds_field(live: Any, wanted: Any, key: str, *, is_exact: bool) -> bool:
+    if live is None:
+        return wanted in (None, "", False, 0, [], {}, ())
+    return _holds(live, wanted, key, is_exact=is_exact)
+
+
+def _holds_list(live: Any, wanted: Sequence[Any], key: str, *, is_exact: bool) -> bool:
+    if not isinstance(live, Sequence) or isinstance(live, str):
+        return False
+    if key in _ASSOCIATIVE and not is_exact:
+        return all(any(_holds(each, one, key, is_exact=is_exact) for each in live) for one in wanted)
+    return len(live) == len(wanted) and all(
+        _holds(each, one, key, is_exact=is_exact) for each, one in zip(live, wanted, strict=True)
+    )
+
+
+def _quantity_key(outer: str, name: str) -> str:
+    return outer if outer in _QUANTITIES else name
+
+
+def quantity(value: Any) -> Decimal | str:
+    """The value of a Kubernetes quantity (`500m`, `2Gi`, `1e3`); what is none stays a text."""
+    text = str(value)
+    found = _QUANTITY.fullmatch(text)
+    if found is None or found[2] not in _FACTORS:
+        return text
+    return Decimal(found[1]) * _FACTORS[found[2]]

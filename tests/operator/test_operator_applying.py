@@ -1,0 +1,121 @@
+"""When a child is applied: what differs, what does not, and whose it is."""
+
+from __future__ import annotations
+
+import copy
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from halogen_operator.applying import Whose, differs, quantity, whose
+from halogen_operator.names import MANAGED_BY_LABEL, RENDERED_ANNOTATION
+from halogen_operator.wanted import Ref
+
+_REF = Ref("n", "chat", "u1")
+
+
+def _manifest() -> dict[str, Any]:
+    container = {
+        "name": "halogend",
+        "args": ["run", "--source", "push"],
+        "resources": {"limits": {"cpu": "2000m", "memory": "2Gi", "nvidia.com/gpu": "1"}},
+        "ports": [{"name": "http", "containerPort": 8000}],
+    }
+    volumes = [{"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "chat", "namespace": "n", "annotations": {RENDERED_ANNOTATION: "d1"}},
+        "spec": {
+            "replicas": 1,
+            "paused": False,
+            "template": {"spec": {"containers": [container], "volumes": volumes, "tolerations": [{"key": "a"}]}},
+        },
+    }
+
+
+def _live() -> dict[str, Any]:
+    """As an API server gives it back: defaults, quantities in their canonical form, what others added."""
+    live = copy.deepcopy(_manifest())
+    live["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "3"
+    live["metadata"]["uid"] = "u9"
+    live["spec"]["revisionHistoryLimit"] = 10
+    del live["spec"]["paused"]
+    pod = live["spec"]["template"]["spec"]
+    pod["containers"][0]["imagePullPolicy"] = "IfNotPresent"
+    pod["containers"][0]["resources"]["limits"] = {"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": "1"}
+    pod["containers"].append({"name": "sidecar"})
+    pod["volumes"].insert(0, {"name": "token"})
+    pod["volumes"][1]["emptyDir"] = {"sizeLimit": "1024Mi"}
+    return live
+
+
+def test_what_an_api_server_adds_is_no_difference() -> None:
+    assert not differs(_manifest(), _live())
+
+
+def test_a_missing_object_differs() -> None:
+    assert differs(_manifest(), None)
+
+
+def _pod(live: dict[str, Any]) -> dict[str, Any]:
+    pod: dict[str, Any] = live["spec"]["template"]["spec"]
+    return pod
+
+
+_CHANGES = {
+    "rendered otherwise": lambda live: live["metadata"]["annotations"].update({RENDERED_ANNOTATION: "d0"}),
+    "digest taken away": lambda live: live["metadata"].pop("annotations"),
+    "replicas": lambda live: live["spec"].update(replicas=2),
+    "a quantity": lambda live: _pod(live)["containers"][0]["resources"]["limits"].update(cpu="3"),
+    "an argument more": lambda live: _pod(live)["containers"][0]["args"].append("--resume"),
+    "a container gone": lambda live: _pod(live)["containers"].pop(0),
+    "a port changed": lambda live: _pod(live)["containers"][0]["ports"][0].update(containerPort=1),
+    "a toleration more": lambda live: _pod(live)["tolerations"].append({"key": "b"}),
+    "a volume of another kind": lambda live: _pod(live)["volumes"].__setitem__(1, {"name": "tmp", "secret": {}}),
+    "a switch": lambda live: live["spec"].update(paused=True),
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES.keys())
+def test_what_somebody_changed_differs(change: Any) -> None:
+    live = _live()
+    change(live)
+    assert differs(_manifest(), live)
+
+
+def test_a_rule_added_to_a_network_policy_is_taken_away_again() -> None:
+    annotations = {RENDERED_ANNOTATION: "d"}
+    rule = {"ports": [{"port": "admin"}], "from": [{"podSelector": {}}]}
+    manifest = {"kind": "NetworkPolicy", "metadata": {"annotations": annotations}, "spec": {"ingress": [rule]}}
+    live = copy.deepcopy(manifest)
+    assert not differs(manifest, live)
+    live["spec"]["ingress"][0]["ports"].append({"port": "other"})  # type: ignore[index]  # plain data
+    assert differs(manifest, live)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1), (1, 1), ("500m", "0.5"), ("2Gi", 2 * 1024**3), ("1e3", 1000), ("3k", 3000), ("1.5Ki", 1536)],
+)
+def test_quantities_are_compared_by_value(text: object, value: object) -> None:
+    assert quantity(text) == Decimal(str(value))
+
+
+def test_what_is_no_quantity_stays_a_text() -> None:
+    assert quantity("25%") == "25%"
+    assert quantity("1Xi") == "1Xi"
+
+
+def _owned(**owner: object) -> dict[str, Any]:
+    return {"metadata": {"ownerReferences": [{"controller": True, **owner}]}}
+
+
+def test_whose_an_object_is() -> None:
+    assert whose(_owned(kind="HalogenModel", name="chat", uid="u1"), _REF) is Whose.OURS
+    assert whose(_owned(kind="HalogenModel", name="chat", uid="u0"), _REF) is Whose.PREDECESSORS
+    assert whose(_owned(kind="HalogenModel", name="other", uid="u0"), _REF) is Whose.FOREIGN
+    assert whose(_owned(kind="Application", name="chat", uid="u0"), _REF) is Whose.FOREIGN
+    assert whose({"metadata": {}}, _REF) is Whose.FOREIGN
+    orphan = {"metadata": {"labels": {MANAGED_BY_LABEL: "halogen-operator"}}}
+    assert whose(orphan, _REF) is Whose.OURS

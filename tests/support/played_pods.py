@@ -1,0 +1,252 @@
+"""Pods whose daemons are played: a Deployment's controller and a kubelet in one, for tests of the operator alone.
+
+The admin API that a pod has is real HTTP over the TLS of its Secret; what it answers is a page of Python instead of a
+daemon. Each pod has a loopback address of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import re
+import socket
+import ssl
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from aiohttp import web
+
+from halogend.config.canonical import canonical, revision
+from halogend.config.parse import parse
+
+if TYPE_CHECKING:
+    from fakekube import FakeKube
+
+Judge = Callable[[str], str]
+"""A document's text -> the outcome that a pod gives it: applied, rejected or failed."""
+
+_KEY = web.AppKey("key", str)
+_HOSTS = (f"127.1.{number // 250}.{number % 250 + 1}" for number in itertools.count())
+_ORIGIN = re.compile(r"uid=([^,]*), generation=(\d+)")
+
+
+@dataclass
+class PlayedPod:
+    """One pod's daemon: what it was started with, what it was handed, and what it says of that."""
+
+    name: str
+    namespace: str
+    ip: str
+    text: str
+    judge: Judge
+    receipts: list[dict[str, Any]] = field(default_factory=list)
+    pushes: list[tuple[int, str]] = field(default_factory=list)
+    """(generation, outcome) of every document that was handed in."""
+    is_deaf: bool = False
+
+    @property
+    def revision(self) -> str:
+        return revision(self._document())
+
+    @property
+    def serves(self) -> bool:
+        """Is there a model in its document?"""
+        return bool(self._document().models)
+
+    def _document(self) -> Any:
+        document = parse(self.text.encode(), "document", {}).document
+        assert document is not None
+        return document
+
+    def status(self) -> dict[str, Any]:
+        models = {each.name: {"state": "serving"} for each in self._document().models}
+        return {
+            "version": "played",
+            "revision": {"desired": self.revision, "active": self.revision},
+            "settled": True,
+            "hold": None,
+            "models": models,
+        }
+
+    def take(self, text: str, origin: str) -> dict[str, Any]:
+        """Judges a document; returns its receipt."""
+        found = _ORIGIN.fullmatch(origin)
+        assert found is not None
+        document = parse(text.encode(), "spec", {}).document
+        assert document is not None
+        outcome = "unchanged" if canonical(document) == self.text else self.judge(text)
+        if outcome == "applied":
+            self.text = canonical(document)
+        problem = {"path": "models[0].model", "code": "HCF-1041", "message": "is not there"}
+        receipt = {
+            "id": f"{self.name}-{len(self.receipts)}",
+            "origin": {"uid": found[1], "generation": int(found[2])},
+            "revision": revision(document),
+            "outcome": outcome,
+            "milestones": {"serving": 1.0} if outcome in ("applied", "unchanged") else {},
+            "problems": [problem] if outcome == "rejected" else [],
+            "models": [],
+        }
+        self.receipts.insert(0, receipt)
+        self.pushes.append((int(found[2]), outcome))
+        return receipt
+
+
+class PlayedPods:
+    """`async with PlayedPods(kube, port) as pods`: what follows the Deployments of a FakeKube, in all namespaces.
+
+    `judge` may be set at any time and counts for documents handed in from then on. A new pod starts with the text of
+    its ConfigMap, and is ready when that has a model. Writes from inside: they are not among the FakeKube's calls.
+    """
+
+    def __init__(self, kube: FakeKube, port: int, judge: Judge = lambda _: "applied") -> None:
+        self.judge = judge
+        self.pods: dict[str, PlayedPod] = {}
+        self._kube = kube
+        self._port = port
+        self._runners: dict[str, web.AppRunner] = {}
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        for name in list(self.pods):
+            await self._end(name)
+        if not self._task.cancelled():
+            self._task.result()
+
+    def of(self, model: str) -> list[PlayedPod]:
+        """A model's pods, by name."""
+        return [pod for name, pod in sorted(self.pods.items()) if name.startswith(f"{model}-")]
+
+    def _judged(self, text: str) -> str:
+        return self.judge(text)
+
+    async def _follow(self) -> None:
+        waiter = self._kube.store.listen(("apps", "deployments"))
+        try:
+            while True:
+                waiter.heard.clear()
+                deployments = self._kube.objects.list("Deployment")
+                wanted = {name: each for each in deployments for name in _names(each)}
+                for name in set(self.pods) - set(wanted):
+                    await self._end(name)
+                for name in sorted(set(wanted) - set(self.pods)):
+                    await self._start(name, wanted[name])
+                for deployment in deployments:
+                    self._tell_deployment(deployment)
+                await waiter.heard.wait()
+        finally:
+            self._kube.store.stop_listening(waiter)
+
+    async def _start(self, name: str, deployment: dict[str, Any]) -> None:
+        meta, template = deployment["metadata"], deployment["spec"]["template"]
+        namespace = meta["namespace"]
+        secret = self._kube.objects.get("Secret", f"{meta['name']}-admin", namespace)
+        text = self._kube.objects.get("ConfigMap", f"{meta['name']}-document", namespace)["data"]["halogend.yaml"]
+        pod = PlayedPod(name, namespace, _free_host(), text, self._judged)
+        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
+        metadata = {
+            **template["metadata"],
+            "name": name,
+            "namespace": namespace,
+            "ownerReferences": [{**owner, "controller": True}],
+        }
+        self._kube.objects.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+        self.pods[name] = pod
+        await self._serve(pod, {each: base64.b64decode(text) for each, text in secret["data"].items()})
+        self._tell(pod)
+
+    async def _serve(self, pod: PlayedPod, secret: dict[str, bytes]) -> None:
+        app = web.Application()
+        app.router.add_get("/admin/v1/status", lambda request: self._answer(pod, request, pod.status()))
+        app.router.add_get("/admin/v1/document", lambda request: self._document(pod, request))
+        app.router.add_get("/admin/v1/receipts", lambda request: self._receipts(pod, request))
+        app.router.add_put("/admin/v1/document", lambda request: self._put(pod, request))
+        app[_KEY] = secret["admin.key"].decode()
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, pod.ip, self._port, ssl_context=_tls(secret)).start()
+        self._runners[pod.name] = runner
+
+    async def _answer(self, pod: PlayedPod, request: web.Request, body: dict[str, Any]) -> web.Response:
+        if pod.is_deaf:
+            raise web.HTTPServiceUnavailable
+        if request.headers.get("Authorization") != f"Bearer {request.app[_KEY]}":
+            raise web.HTTPUnauthorized
+        return web.json_response(body)
+
+    async def _document(self, pod: PlayedPod, request: web.Request) -> web.Response:
+        await self._answer(pod, request, {})
+        return web.Response(text=pod.text, headers={"ETag": f'"{pod.revision}"'})
+
+    async def _receipts(self, pod: PlayedPod, request: web.Request) -> web.Response:
+        uid = request.query["uid"]
+        return await self._answer(pod, request, {"receipts": [r for r in pod.receipts if r["origin"]["uid"] == uid]})
+
+    async def _put(self, pod: PlayedPod, request: web.Request) -> web.Response:
+        await self._answer(pod, request, {})
+        expected = request.headers.get("If-Match", "").strip('"')
+        if expected and not pod.revision.startswith(expected):
+            return web.json_response({"error": {"message": "another document is there"}}, status=409)
+        receipt = pod.take(await request.text(), request.headers["halogen-origin"])
+        self._tell(pod)
+        return web.json_response(receipt, status=422 if receipt["outcome"] == "rejected" else 202)
+
+    def _tell(self, pod: PlayedPod) -> None:
+        """The pod's status, as a kubelet writes it."""
+        ready = "True" if pod.serves else "False"
+        conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}]
+        status = {"phase": "Running", "podIP": pod.ip, "conditions": conditions}
+        if self._kube.objects.find("Pod", pod.name, pod.namespace) is not None:
+            self._kube.objects.patch("Pod", pod.name, {"status": status}, pod.namespace, subresource="status")
+
+    def _tell_deployment(self, deployment: dict[str, Any]) -> None:
+        meta = deployment["metadata"]
+        count = len(self.of(meta["name"]))
+        status = {"observedGeneration": meta["generation"], "replicas": count, "updatedReplicas": count}
+        known = deployment.get("status") or {}
+        if {key: known.get(key) for key in status} != status:
+            self._kube.objects.patch(
+                "Deployment", meta["name"], {"status": status}, meta["namespace"], subresource="status"
+            )
+
+    async def _end(self, name: str) -> None:
+        pod, runner = self.pods.pop(name), self._runners.pop(name, None)
+        if self._kube.objects.find("Pod", name, pod.namespace) is not None:
+            self._kube.objects.delete("Pod", name, pod.namespace, grace_s=0)
+        if runner is not None:
+            await runner.cleanup()
+
+
+def _names(deployment: dict[str, Any]) -> list[str]:
+    """Of the pods that a Deployment wants: those of another template have other names."""
+    template = deployment["spec"]["template"]["metadata"]["annotations"]["halogen.dev/template"]
+    return [f"{deployment['metadata']['name']}-{template[:8]}-{n}" for n in range(deployment["spec"]["replicas"])]
+
+
+def _free_host() -> str:
+    return next(_HOSTS)
+
+
+def free_port() -> int:
+    """A port that nobody has on any loopback address: one for all pods of a test."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _tls(secret: dict[str, bytes]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+        file.write(secret["tls.crt"] + b"\n" + secret["tls.key"])
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
