@@ -42,6 +42,8 @@ box:  ## systemd, unshare and openssl, for the tests of units and certificates; 
 docs: $(STAMP)  ## the generated pages
 	$(BIN)/halogend schema --markdown > docs/config.md
 	$(BIN)/halogend explain --markdown > docs/errors.md
+	mkdir -p crds
+	$(BIN)/halogend crd > crds/halogenmodels.halogen.dev.yaml
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -4,7 +4,7 @@ Owns which of a model's fields a HalogenModel has and how its spec becomes the e
 The language is the document's; what differs, differs because Kubernetes' schemas know no field that takes a word
 or a mapping:
 
-    device               a list of texts, without weights
+    device               a list of texts, without weights; a pod has one `cpu`, since nothing divides its host
     watermarks, long_prompt    a mapping with `enabled: false` in place of the word `off`
     probation            a mapping, or left out
     name                 the HalogenModel's own where it is left out
@@ -15,7 +15,7 @@ Must never know the operator, a manifest or a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -47,12 +47,14 @@ from halogend.config.kinds import Name
 from halogend.config.model import ModelConfig
 from halogend.config.policy import LongPromptConfig, WatermarkConfig
 from halogend.config.replacing import ProbationConfig
+from halogend.config.unavailable import LATER
 
 LEFT_OUT: Mapping[str, str] = MappingProxyType(
     {"weight": "a pod serves one model, which shares its aliases with no other"}
 )
 _SWITCHED = ("watermarks", "long_prompt")
-_DEVICE_PATTERN = rf"^(auto|({'|'.join(values.DEVICE_KINDS)})(:(0|[1-9][0-9]{{0,3}}))?)$"
+_ACCELERATORS = "|".join(kind for kind in values.DEVICE_KINDS if kind != "cpu")
+_DEVICE_PATTERN = rf"^(auto|cpu(:0)?|({_ACCELERATORS})(:(0|[1-9][0-9]{{0,3}}))?)$"
 _DEVICES = {
     "type": "array",
     "items": {"type": "string", "pattern": _DEVICE_PATTERN, "maxLength": 32},
@@ -107,7 +109,8 @@ class HalogenModelSpec(ModelConfig):
         default=1, ge=0, le=1000, description="Pods, each with the whole model. 0 is none, and meant."
     )
     image: ImageName | None = Field(
-        default=None, description="The daemon's image. A change replaces the pods. Absent: that of the operator's release."
+        default=None,
+        description="The daemon's image. A change replaces the pods. Absent: that of the operator's release.",
     )
     image_pull_secrets: tuple[LocalObject, ...] = Field(
         default=(),
@@ -160,10 +163,11 @@ KUBERNETES_KEYS: tuple[str, ...] = tuple(
 def read_spec(raw: Mapping[str, Any]) -> tuple[HalogenModelSpec | None, tuple[str, ...]]:
     """`spec` as the API server gives it -> the spec, or what is wrong with it, each beginning with its place:
     `spec.volumes[0].mountPath: must ...`. Contradictions between the model's fields are the document's rules'."""
+    own = {key: value for key, value in raw.items() if key not in LATER[ModelConfig]}
     try:
-        return HalogenModelSpec.model_validate(tupled(dict(raw))), ()
+        return HalogenModelSpec.model_validate(tupled(own)), ()
     except ValidationError as error:
-        return None, tuple(dict.fromkeys(_problem(each, raw) for each in error.errors(include_url=False)))
+        return None, _problems(error.errors(include_url=False), raw)
 
 
 def model_entry(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -179,16 +183,34 @@ def model_entry(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {"name": name, **entry}
 
 
-def _problem(details: ErrorDetails, raw: Any) -> str:
-    """A fault with its place as far as the spec goes: the schema's own steps, such as a union's, are none."""
+def _problems(faults: Sequence[ErrorDetails], raw: Any) -> tuple[str, ...]:
+    """By place, a line each: a union gives several faults for one, and a list whose entries were refused also counts
+    as too short."""
+    told: dict[str, list[str]] = {}
+    for details in faults:
+        told.setdefault(_place(details, raw), []).append(_text(details))
+    short = {_place(details, raw) for details in faults if details["type"] == "too_short"}
+    hollow = {place for place in short if any(other.startswith(f"{place}[") for other in told)}
+    return tuple(
+        f"{place}: {', or '.join(dict.fromkeys(texts))}" for place, texts in told.items() if place not in hollow
+    )
+
+
+def _place(details: ErrorDetails, raw: Any) -> str:
+    """As far as the spec goes: the schema's own steps, such as a union's, are none."""
     place, here = "spec", raw
     for step in details["loc"]:
         if isinstance(here, list) and isinstance(step, int):
             place, here = f"{place}[{step}]", here[step]
         elif isinstance(here, Mapping) and step in here:
             place, here = f"{place}.{step}", here[step]
+    return f"{place}.{details['loc'][-1]}" if details["type"] == "missing" else place
+
+
+def _text(details: ErrorDetails) -> str:
     if details["type"] == "missing":
-        return f"{place}.{details['loc'][-1]}: is required"
+        return "is required"
+    if details["type"] == "extra_forbidden":
+        return "is no field of a HalogenModel"
     _, is_plain, rest = details["msg"].partition(" should ")
-    text = f"must {rest}" if is_plain else details["msg"].removeprefix("Value error, ")
-    return f"{place}: {text}"
+    return f"must {rest}" if is_plain else details["msg"].removeprefix("Value error, ")

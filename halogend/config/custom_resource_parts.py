@@ -211,7 +211,10 @@ class UpdateSpec(Section):
 
 def each_once(volumes: tuple[VolumeSpec, ...]) -> tuple[VolumeSpec, ...]:
     """The volumes, or a ValueError where two have one name or one folder."""
-    for what, values in (("name", [each.name for each in volumes]), ("mountPath", [each.mount_path for each in volumes])):
+    for what, values in (
+        ("name", [each.name for each in volumes]),
+        ("mountPath", [each.mount_path for each in volumes]),
+    ):
         if len(set(values)) != len(values):
             raise ValueError(f"must give each volume a {what} of its own")
     return volumes

@@ -19,13 +19,17 @@ Size = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 1, "maximum": values.MAX_BYTES},
-                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(KiB|MiB|GiB|TiB)$"},
+                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?(KiB|MiB|GiB|TiB)$", "maxLength": 32},
             ],
             "x-accepts": "a size such as 70GiB, or a number of bytes",
         }
     ),
 ]
-Name = Annotated[str, BeforeValidator(values.model_name)]
+Name = Annotated[
+    str,
+    BeforeValidator(values.model_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{values.NAME_PATTERN}$", "maxLength": 128}),
+]
 Host = Annotated[str, BeforeValidator(values.host_address)]
 AdminAddress = Annotated[str, BeforeValidator(values.admin_address)]
 DeviceId = Annotated[str, BeforeValidator(lambda value: values.device_id(value, auto=False))]

@@ -13,6 +13,7 @@ from halogend.config.codes import Code
 from halogend.config.fields import extra_of, key_of, nested
 from halogend.config.parse import parse
 from halogend.config.profiles import PROFILES, leaves
+from halogend.config.reference_kubernetes import kubernetes_lines
 from halogend.config.unavailable import LATER, OUT_OF_SCOPE, neutral_words
 
 _EXAMPLE = """\
@@ -104,6 +105,7 @@ def _config_lines() -> Iterator[str]:
         yield from _rows(model, "")
         if model is schema.ModelConfig:
             yield _KV_NOTE.rstrip("\n")
+    yield from kubernetes_lines()
     yield from _profile_lines()
     yield from _unavailable_lines()
 

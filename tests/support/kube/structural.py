@@ -123,7 +123,9 @@ def problems(schema: Schema, value: Any, at: str = "") -> Iterator[Cause]:
         yield from _list(schema, value, at)
     elif isinstance(value, dict):
         yield from _map(schema, value, at)
-    if "enum" in schema and value not in schema["enum"]:
+    if "enum" in schema and not any(
+        value == word and isinstance(value, bool) == isinstance(word, bool) for word in schema["enum"]
+    ):
         known = ", ".join(_shown(word) for word in schema["enum"])
         yield Cause(at, f"Unsupported value: {_shown(value)}: supported values: {known}", "FieldValueNotSupported")
     yield from _logical(schema, value, at)
