@@ -44,6 +44,7 @@ docs: $(STAMP)  ## the generated pages
 	$(BIN)/halogend explain --markdown > docs/errors.md
 	mkdir -p crds
 	$(BIN)/halogend crd > crds/halogenmodels.halogen.dev.yaml
+	$(BIN)/python -m halogen_operator.reference docs/kubernetes.md
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
