@@ -109,8 +109,8 @@ def test_names_are_escaped_in_rules(name, written):
         "properties": {name: {"type": "integer"}},
         "x-kubernetes-validations": [{"rule": f"self.{written} > 1"}],
     }
-    assert list(cel.problems(schema, {name: 2})) == []
-    assert [cause.text for cause in cel.problems(schema, {name: 1}, at="spec")] == [
+    assert list(cel.Rules().problems(schema, {name: 2})) == []
+    assert [cause.text for cause in cel.Rules().problems(schema, {name: 1}, at="spec")] == [
         f'spec: Invalid value: "object": failed rule: self.{written} > 1'
     ]
 
@@ -121,7 +121,7 @@ def test_a_rule_that_cannot_be_evaluated_is_a_failure():
         "properties": {"a": {"type": "integer"}},
         "x-kubernetes-validations": [{"rule": "self.a > 1"}],
     }
-    (cause,) = cel.problems(schema, {})
+    (cause,) = cel.Rules().problems(schema, {})
     assert "evaluating rule" in cause.message
 
 
@@ -157,3 +157,12 @@ def test_defaults_fill_below_what_is_there_and_below_defaults():
 )
 def test_values_are_held_to_their_schema(schema, value, is_good):
     assert (not list(structural.problems(schema, value, "x"))) is is_good
+
+
+def test_a_rule_at_the_root_sees_the_name_and_a_failure_is_told_each_time():
+    rule = {"rule": "self.metadata.name.size() < 3", "message": "too long a name"}
+    schema = {"type": "object", "properties": {"metadata": {"type": "object"}}, "x-kubernetes-validations": [rule]}
+    rules = cel.Rules()
+    for _ in range(2):
+        assert list(rules.problems(schema, {"metadata": {"name": "ab"}})) == []
+        assert len(list(rules.problems(schema, {"metadata": {"name": "abc"}}))) == 1

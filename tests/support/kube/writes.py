@@ -52,6 +52,7 @@ class Writes:
         self._store = store
         self._kinds = kinds
         self._clock = clock
+        self._rules = cel.Rules()
 
     def _now(self) -> str:
         return stamp(self._clock())
@@ -267,15 +268,13 @@ class Writes:
         if found:
             raise invalid(ask.kind, ask.name, found)
 
-    @staticmethod
-    def _custom_problems(kind: Kind, body: dict[str, Any], before: Object | None) -> list[Cause]:
-        schema = kind.schema or {}
-        checked = {name: value for name, value in body.items() if name != "metadata"}
-        found = list(structural.problems({k: v for k, v in schema.items() if k != "required"} | {
-            "required": [name for name in schema.get("required", []) if name != "metadata"]}, checked))  # fmt: skip
+    def _custom_problems(self, kind: Kind, body: dict[str, Any], before: Object | None) -> list[Cause]:
+        schema, checked = kind.schema or {}, _seen_by_rules(body)
+        found = list(structural.problems(schema, checked))
         if any(cause.reason in _BLOCKING for cause in found):
             return [*found, Cause("<nil>", _NOT_CHECKED)]
-        return found + list(cel.problems(schema, body, before, has_old=before is not None))
+        old = None if before is None else _seen_by_rules(before)
+        return found + list(self._rules.problems(schema, checked, old, has_old=before is not None))
 
     def _author(self, ask: Ask, operation: str) -> Manager:
         return Manager(ask.author, operation, ask.kind.api_version, ask.subresource, frozenset(), self._now())
@@ -346,6 +345,12 @@ class Writes:
 
 
 _HOLDS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+
+
+def _seen_by_rules(body: Object) -> dict[str, Any]:
+    """Of the metadata a schema's rules see the name alone."""
+    meta = {name: body["metadata"][name] for name in ("name", "generateName") if name in body["metadata"]}
+    return body | {"metadata": meta}
 
 
 def _is_held(body: Object) -> bool:
