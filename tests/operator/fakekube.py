@@ -16,6 +16,7 @@ By hand, for kubectl:  PYTHONPATH=tests:tests/operator python -m fakekube 8001
 """
 
 import asyncio
+import functools
 import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -47,9 +48,15 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@functools.cache
+def _definitions(path: Path) -> tuple[dict[str, Any], ...]:
+    """Read once a process: a test makes many servers."""
+    return tuple(body for body in yaml.load_all(path.read_bytes(), Loader=yaml.CSafeLoader) if body)
+
+
 def _with_defaults(crds: Path) -> list[dict[str, Any]]:
     paths = [*sorted(crds.glob("*.yaml")), *sorted((Path(__file__).parent / "crds").glob("*.yaml"))]
-    return [body for path in paths for body in yaml.safe_load_all(path.read_text()) if body]
+    return [body for path in paths for body in _definitions(path)]
 
 
 class FakeKube(kmock.RawHandler):
