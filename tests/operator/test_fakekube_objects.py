@@ -269,3 +269,36 @@ async def test_who_has_no_token_is_not_let_in(kube, wire):
     assert (await wire.get(wire.path("ConfigMap")))[0] == 401
     wire.session.headers["Authorization"] = "Bearer good"
     assert (await wire.get(wire.path("ConfigMap")))[0] == 200
+
+
+async def test_only_json_and_yaml_are_read(kube, wire):
+    status, refused = await wire.send(
+        "POST", wire.path("ConfigMap"), config_map(), "application/vnd.kubernetes.protobuf"
+    )
+    assert (status, refused["reason"]) == (415, "UnsupportedMediaType")
+    status, refused = await wire.send("PATCH", wire.path("ConfigMap", "c"), {}, "application/json")
+    assert status == 415
+    assert "application/apply-patch+yaml" in refused["message"]
+
+
+async def test_all_namespaces_are_listed(kube, wire):
+    _, found = await wire.get("/api/v1/namespaces")
+    assert "default" in [item["metadata"]["name"] for item in found["items"]]
+    assert (await wire.get("/api/v1/namespaces/default"))[1]["status"] == {"phase": "Active"}
+
+
+async def test_events_are_the_same_in_both_apis(kube, wire):
+    new = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": "default"},
+        "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
+        "note": "hello",
+        "type": "Normal",
+        "reason": "Told",
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+    }
+    status, made = await wire.send("POST", "/apis/events.k8s.io/v1/namespaces/default/events", new)
+    assert (status, made["note"], made["apiVersion"]) == (201, "hello", "events.k8s.io/v1")
+    _, core = await wire.get("/api/v1/namespaces/default/events", fieldSelector="involvedObject.name=p")
+    assert [item["message"] for item in core["items"]] == ["hello"]

@@ -21,6 +21,7 @@ _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
     "the continue parameter."
 )
+_FOREIGN = {"application/vnd.kubernetes.protobuf", "application/cbor"}
 Params = Mapping[str, str]
 
 
@@ -66,6 +67,8 @@ class Serving:
             return self._delete(verb, ask, params, raw)
         if verb == "patch":
             return self._patch(ask, request, raw)
+        if request.headers.get("Content-Type", "").partition(";")[0] in _FOREIGN:
+            raise unsupported_media(["application/json", "application/yaml"])
         body = self._body(ask, raw)
         if verb == "create":
             return _answer(self._shown(ask, self._writes.create(ask, body)), 201, ask.warnings)
@@ -202,6 +205,7 @@ class Serving:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         self.watches.append(watch)
+        self._store.wake_all()
         try:
             await response.prepare(request)
             stream = Stream(self._store, watch, self._shown_as(ask, request))
