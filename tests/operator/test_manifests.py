@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.custom_resources import SCHEMA, admitted, told_by_the_document
-from support.kube import structural
+from support.kube import cel, structural
 
 from halogend.config.custom_resource_rules import RULES
 
@@ -91,6 +91,14 @@ _SPECS = _some(
     ),
     kv_block_pool=_some(min_tokens=_LENGTH, max_tokens=_LENGTH),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """cel-python raises the recursion limit with every environment it makes, which hypothesis takes ill."""
+    for rules in RULES.values():
+        for each in rules:
+            cel.program(each.rule)
 
 
 @given(_SPECS)
