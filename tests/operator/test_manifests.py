@@ -11,10 +11,13 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.config_documents import values_of
 from support.custom_resources import SCHEMA, admitted, told_by_the_document
 from support.kube import cel, structural
 
 from halogend.config.custom_resource_rules import RULES
+from halogend.config.fields import FieldDoc
+from halogend.config.schema import fields
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = ROOT / "tests/cases/operator/manifests"
@@ -108,6 +111,33 @@ def test_the_definition_refuses_nothing_that_the_document_takes(fields: dict[str
     manifest = {"apiVersion": "halogen.dev/v1alpha1", "kind": "HalogenModel", "metadata": {"name": "m"}, "spec": spec}
     _, faults = admitted(manifest)
     assert not faults or told_by_the_document(spec), faults
+
+
+def _schema_of(path: str) -> dict[str, Any]:
+    """Of a model's field, `eviction.sessions[].class`, in the definition."""
+    schema = SCHEMA["properties"]["spec"]
+    for step in path.split("."):
+        schema = schema["properties"][step.removesuffix("[]")]
+        schema = schema["items"] if step.endswith("[]") else schema
+    return schema
+
+
+_OTHERWISE = frozenset({"weight", "device", "watermarks", "long_prompt", "probation"})
+_FIELDS = [
+    field for field in fields() if field.path.startswith("models[].") and field.path.split(".", 1)[1] not in _OTHERWISE
+]
+
+
+@given(st.sampled_from(_FIELDS), st.data())
+def test_a_field_takes_what_the_document_takes(field: FieldDoc, data: st.DataObject) -> None:
+    """But for what docs/config.md lists as spelt otherwise."""
+    path = field.path.removeprefix("models[].")
+    value = data.draw(values_of(field))
+    if path == "aliases":
+        value = list(dict.fromkeys(value))
+    if path == "reload.drain_timeout_s" and isinstance(value, float):
+        value = int(value)
+    assert [cause.text for cause in structural.problems(_schema_of(path), value, path)] == []
 
 
 if __name__ == "__main__":
