@@ -19,7 +19,7 @@ def admitted(manifest: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     pruned, _ = structural.prune(SCHEMA, manifest)
     stored = structural.defaulted(SCHEMA, pruned)
     faults = [cause.text for cause in structural.problems(SCHEMA, stored)]
-    return stored, faults or [cause.text for cause in cel.problems(SCHEMA, stored)]
+    return stored, faults or [cause.text for cause in cel.Rules().problems(SCHEMA, stored)]
 
 
 def told_by_the_document(spec: dict[str, Any], name: str = "chat") -> list[str]:
