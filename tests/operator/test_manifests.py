@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent.parent
 CASES = ROOT / "tests/cases/operator/manifests"
 VALID = sorted((CASES / "valid").glob("*.yaml"))
 INVALID = sorted((CASES / "invalid").glob("*.yaml"))
-EXAMPLES = sorted((ROOT / "examples/kubernetes").glob("*.yaml"))
+EXAMPLES = sorted((ROOT / "examples/kubernetes").rglob("*.yaml"))
 
 
 def halogen_models(path: Path) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ def test_invalid(path: Path) -> None:
     assert told_by_the_document(manifest["spec"]) or path.stem.startswith("name-")
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_examples(path: Path) -> None:
     for manifest in halogen_models(path):
         assert structural.prune(SCHEMA, manifest)[1] == []
