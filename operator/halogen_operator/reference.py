@@ -11,13 +11,22 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from halogen_operator import reasons
 from halogen_operator.metrics import METRICS
+from halogen_operator.reasons import REASONS
 
 
 def tables() -> Mapping[str, str]:
     """By mark, each ending in a newline."""
-    return {"reasons": reasons.markdown(), "metrics": metrics_markdown()}
+    return {"reasons": reasons_markdown(), "metrics": metrics_markdown()}
+
+
+def reasons_markdown() -> str:
+    """One row a reason, with the conditions that may have it."""
+    lines = ["| reason | of conditions | meaning | what to do |", "|---|---|---|---|"]
+    for each in REASONS:
+        kinds = ", ".join(f"{kind} {state}" for kind, state in each.kinds)
+        lines.append(f"| `{each.name}` | {kinds} | {each.meaning} | {each.remedy} |")
+    return "\n".join(lines) + "\n"
 
 
 def metrics_markdown() -> str:
