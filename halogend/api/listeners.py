@@ -132,7 +132,8 @@ class Listeners:
         wish, before = self._wish, self._keyring
         if wish is None:
             return None
-        after = before.followed_by(wish.access.keys, wish.access.overlap_s, time.monotonic())
+        access, now = wish.access, time.monotonic()
+        after = before.followed_by(access.keys, access.overlap_s, now, lets_all_infer=access.lets_all_infer)
         self._give(before if after.is_open else after, self._serving.rings, wish.rings)
         problem = await self._serve(wish)
         if problem is not None:

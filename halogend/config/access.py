@@ -75,6 +75,13 @@ class AuthConfig(Section):
     keys: tuple[KeyConfig, ...] = Field(
         default=(), description="The keys that are accepted.", min_length=1, max_length=MAX_KEYS
     )
+    infer: Literal["none"] | None = setting(
+        "`none` states that open access to the inference listener is meant, and that the keys are for an admin "
+        "listener on TCP alone.",
+        Apply.LIVE,
+        default=None,
+        unset="a key with the scope `infer`",
+    )
     overlap_s: float = setting(
         "How long a key's previous value is accepted after its file changed, so that clients can change over. A key "
         "that is removed ends at once; 0 ends a changed one at once too.",
@@ -88,6 +95,11 @@ class AuthConfig(Section):
     @property
     def is_open(self) -> bool:
         return not self.keys
+
+    @property
+    def lets_all_infer(self) -> bool:
+        """May everybody use the models, whatever keys there are?"""
+        return self.is_open or self.infer == OPEN
 
 
 class TlsConfig(Section):

@@ -40,6 +40,10 @@ def _keys(auth: AuthConfig, places: Places) -> Iterator[Problem]:
         if len(set(key.scopes)) != len(key.scopes):
             message = f"`scopes` names {key.scopes[0]} twice"
             yield places.problem(Code.DUPLICATE_API_KEY, f"{path}.scopes", message, "name each scope once")
+        if auth.lets_all_infer and "infer" in key.scopes:
+            message = f"`infer: none` asks nobody for a key, and {key.name!r} has the scope infer"
+            hint = "write scopes: [admin] for it, or remove infer: none"
+            yield places.problem(Code.OPEN_LISTENER, f"{path}.scopes", message, hint)
 
 
 def _line(places: Places, index: int, field: str) -> str:

@@ -25,11 +25,12 @@ from halogend.control.keys import WEAK_BYTES, Key, KeyFileError, read_key
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Keys, certificates, and the files they came from. `keys` None: everybody may. `admin_tls` is what
-    an admin listener on TCP takes; `prints` are fingerprints by path."""
+    """Keys, certificates, and the files they came from. `keys` None: everybody may; `lets_all_infer`: they are for an
+    admin listener alone. `admin_tls` is what an admin listener on TCP takes; `prints` are fingerprints by path."""
 
     keys: tuple[Key, ...] | None = None
     overlap_s: float = 0.0
+    lets_all_infer: bool = False
     tls: Certificate | None = None
     admin_tls: Certificate | None = None
     prints: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +89,8 @@ def look(
     own = _certificate(server.admin_tls, "server.admin_tls", into)
     admin_tls = (own if server.admin_tls is not None else tls) if on_tcp else None
     overlap_s = 0.0 if auth is None else auth.overlap_s
-    access = Access(keys, overlap_s, tls, admin_tls, into.prints, into.signatures)
+    lets_all = auth is not None and auth.lets_all_infer
+    access = Access(keys, overlap_s, lets_all, tls, admin_tls, into.prints, into.signatures)
     return access, tuple(into.facts)
 
 

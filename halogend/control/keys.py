@@ -52,15 +52,17 @@ class Retired:
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """The keys of one document and the values they had before. `keys` None: everybody may."""
+    """The keys of one document and the values they had before. `keys` None: everybody may; `lets_all_infer`: they are
+    for an admin listener alone."""
 
     keys: tuple[Key, ...] | None = None
     overlap_s: float = 0.0
     retired: tuple[Retired, ...] = ()
+    lets_all_infer: bool = False
 
     @property
     def is_open(self) -> bool:
-        return self.keys is None
+        return self.keys is None or self.lets_all_infer
 
     def find(self, token: bytes, now: float) -> Key | None:
         """The key of this value, or one whose previous value this was a moment ago.
@@ -78,7 +80,9 @@ class Keyring:
                 found = key
         return found
 
-    def followed_by(self, keys: tuple[Key, ...] | None, overlap_s: float, now: float) -> Keyring:
+    def followed_by(
+        self, keys: tuple[Key, ...] | None, overlap_s: float, now: float, *, lets_all_infer: bool = False
+    ) -> Keyring:
         """What is accepted once `keys` are read: a value that changed under its name stays for `overlap_s`,
         a name that is gone is gone."""
         if keys is None:
@@ -91,7 +95,7 @@ class Keyring:
             for old in (*self.retired, *gone)
             if held._counts(old, now) and old.name in values and old.digest != values[old.name]
         )
-        return Keyring(keys, overlap_s, tuple(kept))
+        return Keyring(keys, overlap_s, tuple(kept), lets_all_infer)
 
     def view(self, now: float) -> list[dict[str, Any]]:
         """JSON-ready, without any value."""

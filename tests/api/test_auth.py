@@ -176,3 +176,11 @@ async def test_attempts_are_counted_each_and_logged_now_and_then() -> None:
     assert [line["others_since"] for line in told] == [0, 2]
     assert "guess" not in str(told)
     assert world.sample("access_refused_total", scope="infer", reason="invalid_api_key") == 4
+
+
+async def test_open_inference_beside_keys_opens_no_admin_listener() -> None:
+    keyring = Keyring(KEYS.keys, lets_all_infer=True)
+    for scope, wanted in (("infer", [200, 200]), ("admin", [401, 200])):
+        guard = Guard(_names, lambda: keyring, scope, Metrics("1"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url="http://x") as client:
+            assert [(await client.get("/", headers=each)).status_code for each in ({}, bearer(OPERATOR))] == wanted

@@ -159,3 +159,10 @@ def test_open_is_open_and_keeps_nothing() -> None:
     again = held.followed_by((key("a", "new"),), 60, 1.0)
     assert not again.is_open
     assert name_of(again, "old", 1.0) is None
+
+
+def test_open_inference_goes_with_the_document_that_says_so() -> None:
+    held = Keyring().followed_by((key("a", "x", "admin"),), 60, 0.0, lets_all_infer=True)
+    assert held.is_open
+    assert name_of(held, "x") == "a"
+    assert not held.followed_by((key("a", "x", "admin"),), 60, 1.0).is_open

@@ -56,7 +56,8 @@ _SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "server.admin": st.sampled_from(
         ["unix:/run/a.sock", "unix:/tmp/b c.sock", "unix:/é", "127.0.0.1:1", "[::1]:65535"]
     ),
-    "server.auth": st.just("none") | st.fixed_dictionaries({"keys": _KEYS}, optional={"overlap_s": st.floats(0, 9)}),
+    "server.auth": st.just("none")
+    | st.fixed_dictionaries({"keys": _KEYS}, optional={"overlap_s": st.floats(0, 9), "infer": st.just("none")}),
     "server.auth.keys[].name": _NAMES,
     "server.auth.keys[].scopes": st.lists(st.sampled_from(["infer", "admin"]), min_size=1, max_size=2),
     **{f"server.{section}": st.fixed_dictionaries({"cert": _FILES, "key": _FILES}) for section in ("tls", "admin_tls")},

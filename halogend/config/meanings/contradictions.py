@@ -39,7 +39,8 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
         "`max_model_len` bounds prompt and answer together; `max_prompt_len` and `max_decode_len` promise more.",
         "Lower the two until their sum is at most `max_model_len`, or raise `max_model_len`."),
     "HCF-1110": ("a listener beyond this machine without keys",
-        "`host` is no loopback address, so anybody who reaches the port could use the models.",
+        ("`host` is no loopback address, so anybody who reaches the port could use the models; or `auth.infer: none` "
+         "says that this is meant, and a key of the list is for inference all the same."),
         ("Bind 127.0.0.1, list API keys under `auth`, or write `auth: none` to state that open access is meant (behind "
          "a proxy that checks keys).")),
     "HCF-1111": ("a list of devices that cannot be used",
