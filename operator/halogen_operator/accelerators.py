@@ -54,7 +54,9 @@ def misfit(spec: HalogenModelSpec) -> Iterator[str]:
         if named[0] != vendor:
             yield f"spec.resources: asks for {named[0]}'s accelerators, and device names {vendor}'s"
         elif named[1] < count:
-            text = f"{named[1]} accelerators are asked for, and device needs {count}: they are numbered from 0 in a pod"
+            text = (
+                f"asks for {named[1]} of the {count} accelerators that device needs: they are numbered from 0 in a pod"
+            )
             yield f"spec.resources: {text}"
 
 

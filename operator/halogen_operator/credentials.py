@@ -8,13 +8,14 @@ likewise, and then both are vouched for until the next renewal.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -22,9 +23,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from halogen_operator.names import ADMIN_KEY, CA_CERT, CA_KEY, TLS_CERT, TLS_KEY, server_name
 from halogen_operator.wanted import Ref
 
-AUTHORITY_LIFE = datetime.timedelta(days=3650)
-LEAF_LIFE = datetime.timedelta(days=90)
-_SKEW = datetime.timedelta(hours=1)
+AUTHORITY_LIFE = dt.timedelta(days=3650)
+LEAF_LIFE = dt.timedelta(days=90)
+_SKEW = dt.timedelta(hours=1)
 _KEY_BYTES = 32
 _LEAST_KEY_BYTES = 16
 _MOST_NAME = 64  # X.520: ub-common-name
@@ -54,7 +55,7 @@ class _Pair:
         )
 
 
-def issue(ref: Ref, now: datetime.datetime) -> dict[str, bytes]:
+def issue(ref: Ref, now: dt.datetime) -> dict[str, bytes]:
     """A whole new Secret: `admin.key`, `ca.crt`, `ca.key`, `tls.crt`, `tls.key`. `now` has a time zone."""
     authority = _authority(ref, now)
     return _secret(secrets.token_hex(_KEY_BYTES).encode(), authority, _leaf(ref, authority, now))
@@ -70,7 +71,7 @@ def fault(secret: Mapping[str, bytes], ref: Ref) -> str | None:
     return None
 
 
-def renewed(secret: Mapping[str, bytes], ref: Ref, now: datetime.datetime) -> dict[str, bytes] | None:
+def renewed(secret: Mapping[str, bytes], ref: Ref, now: dt.datetime) -> dict[str, bytes] | None:
     """What the Secret should hold instead; None where it may stay. What is sound of it stays: the admin key, and the
     authority as long as it lives."""
     try:
@@ -122,14 +123,12 @@ def _checked(secret: Mapping[str, bytes], ref: Ref) -> tuple[_Pair, _Pair]:
     authority, leaf = _pair(secret, CA_CERT, CA_KEY), _pair(secret, TLS_CERT, TLS_KEY)
     try:
         leaf.cert.verify_directly_issued_by(authority.cert)
-    except (ValueError, TypeError, x509.InvalidVersion) as error:
+    except (ValueError, TypeError, InvalidSignature) as error:
         raise BrokenSecretError(f"holds a {TLS_CERT} that is not signed by its {CA_CERT}") from error
-    except Exception as error:
-        raise BrokenSecretError(f"holds a {TLS_CERT} whose signature is not right") from error
     try:
         names = leaf.cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         is_ours = server_name(ref.name, ref.namespace) in names.get_values_for_type(x509.DNSName)
-    except (ValueError, x509.ExtensionNotFound):
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
         is_ours = False
     if not is_ours:
         raise BrokenSecretError(f"holds a {TLS_CERT} for another server name")
@@ -138,21 +137,22 @@ def _checked(secret: Mapping[str, bytes], ref: Ref) -> tuple[_Pair, _Pair]:
 
 def _pair(secret: Mapping[str, bytes], cert_name: str, key_name: str) -> _Pair:
     """The first certificate of a file, and the key that must be its own."""
+    first = secret.get(cert_name, b"").partition(_PEM_END)[0] + _PEM_END + b"\n"
     try:
-        first = secret.get(cert_name, b"").partition(_PEM_END)[0] + _PEM_END + b"\n"
         cert = x509.load_pem_x509_certificate(first)
-    except ValueError as error:
+        certified = cert.public_key()
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise BrokenSecretError(f"has no usable {cert_name}") from error
     try:
         key = serialization.load_pem_private_key(secret.get(key_name, b""), password=None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise BrokenSecretError(f"has no usable {key_name}") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != cert.public_key():
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certified:
         raise BrokenSecretError(f"holds a {key_name} that is not that of its {cert_name}")
     return _Pair(cert, key)
 
 
-def _is_old(cert: x509.Certificate, now: datetime.datetime) -> bool:
+def _is_old(cert: x509.Certificate, now: dt.datetime) -> bool:
     """Is a third of its life or less left, or has it not begun?"""
     begin, end = cert.not_valid_before_utc, cert.not_valid_after_utc
     return now < begin or end - now <= (end - begin) / 3
@@ -161,7 +161,7 @@ def _is_old(cert: x509.Certificate, now: datetime.datetime) -> bool:
 # --- making -----------------------------------------------------------------------------------------
 
 
-def _authority(ref: Ref, now: datetime.datetime) -> _Pair:
+def _authority(ref: Ref, now: dt.datetime) -> _Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"halogend {ref.uid}")
     builder = _builder(name, name, key, now, AUTHORITY_LIFE)
@@ -170,7 +170,7 @@ def _authority(ref: Ref, now: datetime.datetime) -> _Pair:
     return _Pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def _leaf(ref: Ref, authority: _Pair, now: datetime.datetime) -> _Pair:
+def _leaf(ref: Ref, authority: _Pair, now: dt.datetime) -> _Pair:
     """For the server name, and for who asks from inside the pod."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name("halogend"), authority.cert.subject, key, now, LEAF_LIFE)
@@ -189,8 +189,8 @@ def _builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePrivateKey,
-    now: datetime.datetime,
-    life: datetime.timedelta,
+    now: dt.datetime,
+    life: dt.timedelta,
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number())

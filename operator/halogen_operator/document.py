@@ -12,12 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halogend.config.canonical import canonical, revision
-from halogend.config.custom_resource import HalogenModelSpec, model_entry
-from halogend.config.parse import parse
-from halogend.config.problems import Problem
-from halogend.config.rules import check
-from halogend.config.schema import API_VERSION, Document
 from halogen_operator.house import House
 from halogen_operator.names import (
     ADMIN_FOLDER,
@@ -30,9 +24,18 @@ from halogen_operator.names import (
     TLS_CERT,
     TLS_KEY,
 )
+from halogend.config.canonical import canonical, revision
+from halogend.config.custom_resource import HalogenModelSpec, model_entry
+from halogend.config.custom_resource_parts import ApiKeySpec
+from halogend.config.parse import parse
+from halogend.config.problems import Problem
+from halogend.config.rules import check
+from halogend.config.schema import API_VERSION, Document
 
 _MODEL = re.compile(r"^models\[0\]\.?")
-_AUTH = "server.auth."
+_KEY = re.compile(r"^server\.auth\.keys\[(\d+)\]")
+_LINE = re.compile(r" \(line \d+\)")
+_BREAKS = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ def document_of(raw: Mapping[str, Any], spec: HalogenModelSpec, name: str, house
     `${NAME}` would be the operator's environment, and is refused."""
     server = server_section(spec, house)
     plain = {"apiVersion": API_VERSION, "server": server, "models": [model_entry(raw, name)]}
-    parsed = parse(json.dumps(plain, ensure_ascii=False, indent=1).encode(), "spec", {})
+    parsed = parse(_text(plain), "spec", {})
     problems = check(parsed)
     if problems or parsed.document is None:
         return Found(problems=tuple(dict.fromkeys(_told(problem) for problem in problems)))
@@ -59,14 +62,14 @@ def document_of(raw: Mapping[str, Any], spec: HalogenModelSpec, name: str, house
 def bare(spec: HalogenModelSpec, house: House) -> str:
     """Without models: what a pod starts with before any document was accepted."""
     plain = {"apiVersion": API_VERSION, "server": server_section(spec, house), "allow_empty": True, "models": []}
-    return canonical(_parsed(json.dumps(plain)))
+    return canonical(_parsed(_text(plain)))
 
 
 def rehoused(text: str, spec: HalogenModelSpec, house: House) -> str:
     """An accepted document with the `server` section of this spec: the keys that the section names are mounted by the
     pod's template, and both must change at once, or a pod that starts can be asked by nobody. A text that this
     release cannot read gives a bare document: the pods are handed theirs anyway."""
-    own = _parsed(bare(spec, house)).server
+    own = _parsed(bare(spec, house).encode()).server
     parsed = parse(text.encode(), "document", {})
     if parsed.document is None:
         return bare(spec, house)
@@ -77,7 +80,7 @@ def server_section(spec: HalogenModelSpec, house: House) -> dict[str, Any]:
     """The listeners of a pod: inference for everybody who comes in, admin for the operator alone."""
     operator = {"name": OPERATOR_KEY_NAME, "file": f"{ADMIN_FOLDER}/{ADMIN_KEY}", "scopes": ["admin"]}
     keys = [_key(each) for each in spec.auth.keys or ()]
-    auth: dict[str, Any] = {"keys": [*keys, operator]}
+    auth: dict[str, Any] = {"keys": [operator, *keys]}
     if not keys:
         auth["infer"] = "none"
     return {
@@ -95,7 +98,7 @@ def key_file(secret: str, key: str) -> str:
     return f"{secret}/{key}"
 
 
-def _key(each: Any) -> dict[str, Any]:
+def _key(each: ApiKeySpec) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "name": each.name,
         "file": f"{KEYS_FOLDER}/{key_file(each.secret.name, each.secret.key)}",
@@ -108,21 +111,29 @@ def _key(each: Any) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if value is not None}
 
 
-def _parsed(text: str) -> Document:
-    parsed = parse(text.encode(), "document", {})
+def _text(plain: Mapping[str, Any]) -> bytes:
+    """JSON that YAML reads as the same: what it takes for the break of a line is escaped."""
+    text = json.dumps(plain, ensure_ascii=False)
+    return _BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+def _parsed(text: bytes) -> Document:
+    parsed = parse(text, "document", {})
     if parsed.document is None:
         raise ValueError(f"the operator's own document is not right: {parsed.problems[0]}")
     return parsed.document
 
 
 def _told(problem: Problem) -> str:
-    """Begins with the place in the spec: what stands in the document's model or keys stands there under one name."""
+    """Begins with the place in the spec. The first key is the operator's own; lines of a text that nobody has seen say
+    nothing."""
     path = problem.path
-    if path.startswith(_AUTH):
-        place = f"spec.{path.removeprefix('server.')}"
+    if key := _KEY.match(path):
+        inner = path[key.end() :].replace(".file", ".secretKeyRef")
+        place = f"spec.auth.keys[{int(key[1]) - 1}]{inner}"
     elif _MODEL.match(path):
         place = f"spec.{_MODEL.sub('', path)}".removesuffix(".")
     else:
         place = "spec"
-    text = f"{place}: {problem.code}: {problem.message}"
+    text = f"{place}: {problem.code}: {_LINE.sub('', problem.message)}"
     return f"{text} ({problem.hint})" if problem.hint else text

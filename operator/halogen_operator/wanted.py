@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from halogend.config.custom_resource import HalogenModelSpec, read_spec
 from halogen_operator.accelerators import Vendor, misfit, needed
 from halogen_operator.document import document_of
 from halogen_operator.house import House
-from halogen_operator.names import OWN_FOLDERS, PLAN_ONLY_ANNOTATION, VOLUME_PREFIX
+from halogen_operator.names import OWN_FOLDERS, PLAN_ONLY_ANNOTATION, VOLUME_PREFIX, admin_name
+from halogend.config.custom_resource import HalogenModelSpec, read_spec
 
 MOST_PROBLEMS = 20
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -71,7 +71,7 @@ def read(body: Mapping[str, Any], house: House) -> Wanted | Refusal:
         return Refusal(ref, generation, _bounded((*_misnamed(ref), *problems)))
     found = document_of(raw, spec, ref.name, house)
     devices, accelerator = needed(spec)
-    problems = (*_misnamed(ref), *misfit(spec), *_misplaced(spec), *found.problems)
+    problems = (*_misnamed(ref), *misfit(spec), *_misplaced(spec), *_borrowed(spec, ref), *found.problems)
     if problems:
         return Refusal(ref, generation, _bounded(problems))
     is_plan_only = (body["metadata"].get("annotations") or {}).get(PLAN_ONLY_ANNOTATION) == "true"
@@ -104,3 +104,13 @@ def _misplaced(spec: HalogenModelSpec) -> tuple[str, ...]:
         if own is not None:
             found.append(f"{place}.mountPath: must not lie over {own}, which the daemon needs; /models is free")
     return tuple(found)
+
+
+def _borrowed(spec: HalogenModelSpec, ref: Ref) -> tuple[str, ...]:
+    """The operator's own Secret is nobody's API key."""
+    own = admin_name(ref.name)
+    return tuple(
+        f"spec.auth.keys[{index}].secretKeyRef.name: must not be {own}, the Secret of the operator"
+        for index, key in enumerate(spec.auth.keys or ())
+        if key.secret.name == own
+    )

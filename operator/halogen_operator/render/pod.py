@@ -44,6 +44,7 @@ from halogen_operator.names import (
 from halogen_operator.render.held import Held
 from halogen_operator.render.manifest import digest, labels
 from halogen_operator.wanted import Wanted
+from halogend.config.custom_resource_parts import VolumeSpec
 
 _USER = 10001
 _FILE_MODE = 0o440
@@ -197,11 +198,11 @@ def _key_sources(wanted: Wanted) -> list[dict[str, Any]]:
     ]
 
 
-def _models_volume(volume: Any) -> dict[str, Any]:
+def _models_volume(volume: VolumeSpec) -> dict[str, Any]:
+    made = volume.model_dump(by_alias=True, exclude_none=True, exclude={"mount_path"})
     if volume.claim is not None:
-        claim = {"claimName": volume.claim.claim_name, "readOnly": True}
-        return {"name": volume.name, "persistentVolumeClaim": claim}
-    return {"name": volume.name, "image": volume.image.model_dump(by_alias=True, exclude_none=True)}
+        made["persistentVolumeClaim"]["readOnly"] = True
+    return made
 
 
 def _mounts(wanted: Wanted) -> list[dict[str, Any]]:
