@@ -57,6 +57,15 @@ async def test_a_put_applies_and_leaves_the_source_alone(there, text):
     assert there.stage.loads() == 1
 
 
+async def test_metrics_get_vllms_names_by_an_edit_that_starts_nothing(there):
+    model = there.model("a")
+    for compat, is_there in (("vllm", True), ("off", False)):
+        receipt = await put(there, pushed(document(model, server={"metrics_compat": compat})))
+        assert receipt.outcome == "applied"
+        assert (b"vllm:num_requests_running" in there.house.metrics.render()) is is_there
+    assert there.stage.loads() == 1
+
+
 async def test_the_newest_event_wins(there, text):
     await put(there, pushed(text(7)))
     await reached(there.edit(text(8)))
