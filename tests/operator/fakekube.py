@@ -133,9 +133,16 @@ class FakeKube(kmock.RawHandler):
             while True:
                 waiter.heard.clear()
                 self._garbage.collect()
+                self._end_unserved()
                 await waiter.heard.wait()
         finally:
             self.store.stop_listening(waiter)
+
+    def _end_unserved(self) -> None:
+        for watch in self._serving.watches:
+            if self.kinds.of_key(watch.kind.key) is None:
+                watch.is_cut = True
+                watch.wake.set()
 
     async def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> Any:
         """Wait for something to hold, looked at after every write and new watch; returns what it gave.

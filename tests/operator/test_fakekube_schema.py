@@ -3,7 +3,7 @@
 import pytest
 from support.kube import cel, structural
 from support.kube.errors import ApiError
-from support.kube_samples import widget, widget_crd
+from support.kube_samples import deployment, widget, widget_crd
 
 
 def _refusal(kube, body):
@@ -22,11 +22,27 @@ async def test_unknown_fields_are_dropped_and_said(widgets, wire):
     assert refused["message"].endswith('strict decoding error: unknown field "spec.colour"')
 
 
-async def test_a_strict_apply_refuses_unknown_fields_too(widgets, wire):
+async def test_an_apply_of_an_undeclared_field_fails_whatever_it_asks_for(widgets, wire):
     for _ in range(2):
-        status, _ = await wire.apply(wire.path("Widget", "w"), widget(colour="red"), fieldValidation="Strict")
-        assert status == 400
-        await wire.apply(wire.path("Widget", "w"), widget())
+        status, refused = await wire.apply(wire.path("Widget", "w"), widget(colour="red"))
+        assert status == 500
+        assert refused["message"].endswith("Kind=Widget): .spec.colour: field not declared in schema")
+        assert "reason" not in refused
+        assert (await wire.apply(wire.path("Widget", "w"), widget()))[0] < 300
+
+
+async def test_built_in_kinds_have_fields_too(kube, wire):
+    status, made = await wire.send("POST", wire.path("Deployment"), deployment(imagePullPolice="Always"))
+    assert status == 201
+    assert "imagePullPolice" not in made["spec"]["template"]["spec"]["containers"][0]
+    body = deployment("e", imagePullPolice="Always")
+    status, refused = await wire.send("POST", wire.path("Deployment"), body, fieldValidation="Strict")
+    assert status == 400
+    assert 'unknown field "spec.template.spec.containers[0].imagePullPolice"' in refused["message"]
+    assert (await wire.apply(wire.path("Deployment", "e"), body))[0] == 500
+    status, refused = await wire.send("POST", wire.path("Deployment"), deployment("f", env=[{"name": "A", "value": 1}]))
+    assert status == 400
+    assert ".spec.template.spec.containers[0].env[0].value" in refused["message"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 
 import aiohttp
 import pytest
-from support.kube_samples import config_map
+from support.kube_samples import config_map, widget_crd
 
 
 @pytest.fixture
@@ -144,3 +144,11 @@ async def test_a_silent_stream_stays_open(kube, watching):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.02):
                 await anext(events)
+
+
+async def test_with_its_kind_a_watch_ends(kube, wire):
+    kube.objects.create(widget_crd())
+    async with wire.session.get(kube.url + wire.path("Widget"), params={"watch": "true"}) as answer:
+        kube.objects.delete("CustomResourceDefinition", "widgets.test.dev")
+        async with asyncio.timeout(5):
+            assert [line async for line in answer.content] == []

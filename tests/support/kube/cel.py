@@ -7,6 +7,7 @@ place (items of a keyed list are matched by their keys, those of any other list 
 import functools
 import json
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,8 +38,12 @@ def program(rule: str) -> celpy.Runner:
     Raises:
         celpy.CELParseError: it is no CEL.
     """
-    environment = celpy.Environment()
-    return environment.program(environment.compile(rule))
+    limit = sys.getrecursionlimit()
+    try:
+        environment = celpy.Environment()  # raises the limit for the whole process
+        return environment.program(environment.compile(rule))
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def escaped(name: str) -> str:

@@ -41,9 +41,10 @@ class ApiError(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.status,
         }
+        if self.reason:
+            body["reason"] = self.reason
         details = dict(self.details)
         if self.retry_after_s is not None:
             details["retryAfterSeconds"] = self.retry_after_s

@@ -11,7 +11,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from support.kube import builtin_rules, builtins, cel, crd, managers, structural
+from support.kube import builtin_rules, cel, crd, managers, structural
+from support.kube.bodies import SYSTEM, addressed, kept, own_part, without_system
+from support.kube.decoding import declared, decoded
 from support.kube.errors import (
     MODIFIED,
     ApiError,
@@ -27,7 +29,6 @@ from support.kube.managers import Manager
 from support.kube.requests import Ask, Deletion
 from support.kube.store import Object, Store
 
-_SYSTEM = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 _BLOCKING = {
     "FieldValueRequired",
     "FieldValueTooLong",
@@ -70,13 +71,13 @@ class Writes:
         Raises:
             ApiError: 400, 403, 404 (its namespace), 409, 422.
         """
-        body = self._addressed(ask, copy.deepcopy(body))
+        body = addressed(ask, copy.deepcopy(body))
         if self._store.get(ask.kind.key, ask.place) is not None:
             raise already_exists(ask.kind, ask.name)
         if body["metadata"].get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
         body["metadata"].pop("managedFields", None)
-        new = self._decoded(ask, self._fresh(ask, body), None)
+        new = decoded(ask, self._fresh(ask, body), None)
         self._validate(ask, new, None)
         return self._finish(ask, managers.updated(ask.kind, None, new, self._author(ask, "Update")), None)
 
@@ -86,7 +87,7 @@ class Writes:
         Raises:
             ApiError: 400, 404, 409, 422.
         """
-        body = self._addressed(ask, copy.deepcopy(body))
+        body = addressed(ask, copy.deepcopy(body))
         before = self.live(ask)
         version = body["metadata"].get("resourceVersion")
         if not version and ask.kind.needs_version_to_update:
@@ -120,27 +121,27 @@ class Writes:
             raise invalid(replace(ask.kind, group="meta.k8s.io", kind="PatchOptions"), "", [cause])
         if (body.get("metadata") or {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
-        body = self._addressed(ask, copy.deepcopy(body))
+        body = addressed(ask, copy.deepcopy(body))
         before = self._store.get(ask.kind.key, ask.place)
         if before is None and ask.subresource:
             raise not_found(ask.kind, ask.name)
         author = self._author(ask, "Apply")
-        wanted = self._pruned(ask, self._own_part(ask, self._without_system(body)))
+        wanted = declared(ask, own_part(ask, without_system(body)))
         if before is None:
             new = managers.applied(ask.kind, None, wanted, author, force=ask.force)
-            new = self._decoded(ask, self._fresh(ask, new), None)
+            new = decoded(ask, self._fresh(ask, new), None)
             self._validate(ask, new, None)
             return self._finish(ask, new, None), True
         self._preconditions(ask, before, body)
         after = managers.applied(ask.kind, before, wanted, author, force=ask.force)
-        after = self._kept(ask, before, after)
-        after = self._decoded(ask, after, before)
+        after = kept(ask, before, after)
+        after = decoded(ask, after, before)
         self._validate(ask, after, before)
         return self._finish(ask, after, before), False
 
     def _change(self, ask: Ask, before: Object, wanted: dict[str, Any]) -> Object:
         self._preconditions(ask, before, wanted)
-        after = self._decoded(ask, self._kept(ask, before, wanted), before)
+        after = decoded(ask, kept(ask, before, wanted), before)
         self._validate(ask, after, before)
         after = managers.updated(ask.kind, before, after, self._author(ask, "Update"))
         return self._finish(ask, after, before)
@@ -153,36 +154,10 @@ class Writes:
         if meta.get("resourceVersion") and meta["resourceVersion"] != held["resourceVersion"]:
             raise conflict(ask.kind, ask.name, MODIFIED)
 
-    def _addressed(self, ask: Ask, body: dict[str, Any]) -> dict[str, Any]:
-        """The body with kind, namespace and name as in its path; a made-up name where it asks for one."""
-        if body.get("kind", ask.kind.kind) != ask.kind.kind or body.get("apiVersion", "") not in {
-            "",
-            ask.kind.api_version,
-        }:
-            said = f"{body.get('apiVersion')}/{body.get('kind')}"
-            raise bad_request(
-                f"the object provided is unrecognized (expected {ask.kind.api_version}/{ask.kind.kind}: {said})"
-            )
-        meta = body.get("metadata") or {}
-        if not isinstance(meta, dict):
-            raise bad_request("metadata is no object")
-        if ask.kind.namespaced and meta.get("namespace", ask.namespace) != ask.namespace:
-            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-        if ask.name and meta.get("name", ask.name) != ask.name:
-            raise bad_request(
-                f"the name of the object ({meta['name']}) does not match the name on the URL ({ask.name})"
-            )
-        if not ask.name:
-            ask.name = meta.get("name") or (
-                f"{meta['generateName']}{uuid.uuid4().hex[:5]}" if meta.get("generateName") else ""
-            )
-        meta = meta | {"name": ask.name} | ({"namespace": ask.namespace} if ask.kind.namespaced else {})
-        return {"apiVersion": ask.kind.api_version, "kind": ask.kind.kind} | body | {"metadata": meta}
-
     def _fresh(self, ask: Ask, body: dict[str, Any]) -> dict[str, Any]:
         """A new object: identity, first generation, no status."""
         self._namespace_open(ask)
-        meta = {name: value for name, value in body["metadata"].items() if name not in _SYSTEM}
+        meta = {name: value for name, value in body["metadata"].items() if name not in SYSTEM}
         meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": self._now()}
         if ask.kind.has_generation:
             meta["generation"] = 1
@@ -201,63 +176,6 @@ class Writes:
         if space["metadata"].get("deletionTimestamp"):
             why = f"unable to create new content in namespace {ask.namespace} because it is being terminated"
             raise ApiError(403, "Forbidden", f'{ask.kind.dotted} "{ask.name}" is forbidden: {why}')
-
-    def _without_system(self, body: dict[str, Any]) -> dict[str, Any]:
-        meta = {name: value for name, value in body["metadata"].items() if name not in {*_SYSTEM, "resourceVersion"}}
-        return body | {"metadata": meta}
-
-    def _own_part(self, ask: Ask, body: dict[str, Any]) -> dict[str, Any]:
-        """Of an applied object, what this endpoint writes: all but the status, or the status alone."""
-        if not ask.kind.has_status:
-            return body
-        if ask.subresource != "status":
-            return {name: value for name, value in body.items() if name != "status"}
-        meta = {name: body["metadata"][name] for name in ("name", "namespace") if name in body["metadata"]}
-        kept = {name: value for name, value in body.items() if name in {"apiVersion", "kind", "status"}}
-        return kept | {"metadata": meta}
-
-    def _kept(self, ask: Ask, before: Object, wanted: dict[str, Any]) -> dict[str, Any]:
-        """`wanted` with everything this endpoint may not write as it was."""
-        if ask.subresource == "status":
-            after = {name: value for name, value in before.items() if name != "status"}
-            if "status" in wanted:
-                after["status"] = wanted["status"]
-            booked = wanted["metadata"].get("managedFields", before["metadata"].get("managedFields"))
-            return after | {"metadata": before["metadata"] | {"managedFields": booked}}
-        meta = {name: value for name, value in wanted["metadata"].items() if name not in _SYSTEM}
-        held = before["metadata"]
-        meta |= {name: held[name] for name in (*_SYSTEM, "name", "namespace", "resourceVersion") if name in held}
-        if "managedFields" not in meta and "managedFields" in held:
-            meta["managedFields"] = held["managedFields"]
-        after = wanted | {"metadata": meta}
-        if ask.kind.has_status:
-            after.pop("status", None)
-            if "status" in before:
-                after["status"] = before["status"]
-        return after
-
-    def _decoded(self, ask: Ask, body: dict[str, Any], before: Object | None) -> dict[str, Any]:
-        """Pruned, without stray nulls, with defaults."""
-        for name in ("labels", "annotations", "ownerReferences", "finalizers"):
-            if name in body["metadata"] and not body["metadata"][name]:
-                body = body | {"metadata": {key: value for key, value in body["metadata"].items() if key != name}}
-        if ask.kind.schema is None:
-            return builtins.normal(ask.kind.kind, body, before)
-        pruned = self._pruned(ask, body)
-        return dict(structural.defaulted(ask.kind.schema, structural.without_nulls(ask.kind.schema, pruned)))
-
-    @staticmethod
-    def _pruned(ask: Ask, body: dict[str, Any]) -> dict[str, Any]:
-        if ask.kind.schema is None:
-            return body
-        pruned, unknown = structural.prune(ask.kind.schema, body)
-        if unknown and ask.validation == "Strict":
-            said = ", ".join(f'unknown field "{place}"' for place in unknown)
-            what = f'{ask.kind.kind} in version "{ask.kind.version}" cannot be handled as a {ask.kind.kind}'
-            raise bad_request(f"{what}: strict decoding error: {said}")
-        if ask.validation == "Warn":
-            ask.warnings += [f'unknown field "{place}"' for place in unknown]
-        return dict(pruned)
 
     def _validate(self, ask: Ask, body: dict[str, Any], before: Object | None) -> None:
         found = list(builtin_rules.problems(ask.kind, body, before))
