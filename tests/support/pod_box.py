@@ -6,6 +6,8 @@ volumes are where the pod spec says, and nothing else of the machine is there.
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 import shlex
 import shutil
@@ -56,8 +58,8 @@ class Box:
             lines += _bind(mount.source, mount.path)
             if mount.is_read_only:
                 lines.append(f"mount -o remount,bind,ro .{shlex.quote(mount.path)}")
-        for path in _image():
-            lines += _bind(path, str(path))
+        for source, path in _image().items():
+            lines += _bind(source, path)
         if self.security.get("readOnlyRootFilesystem"):
             lines.append("mount -o remount,ro .")
         return "\n".join([*lines, f"exec {shlex.join(self._command())}"])
@@ -69,7 +71,6 @@ class Box:
             who = [f"--userspec={user}:{group}", f"--groups={self.security.get('fsGroup', group)}"]
         image = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'kernels'}:{ROOT / 'tests'}",
             "HOME": "/nonexistent",
             ADDRESS: self.address,
         }
@@ -110,8 +111,14 @@ def _bind(source: Path, path: str) -> list[str]:
     return [f"mkdir -p {here}", f"mount --rbind {shlex.quote(str(source))} {here}"]
 
 
-def _image() -> list[Path]:
-    """What of the machine stands for the image, each once."""
-    paths = {ROOT, Path(sys.prefix), Path(sys.base_prefix)}
-    hidden = {path for path in paths if any(other in path.parents for other in paths)}
-    return sorted(path for path in paths - hidden if Path("/usr") not in (path, *path.parents))
+def _image() -> dict[Path, str]:
+    """What of the machine stands for the image, and where: this checkout, and the Python that runs the test. An editable
+    installation of another checkout gets the code of this one."""
+    paths = {
+        path: str(path) for path in (ROOT, Path(sys.prefix), Path(sys.base_prefix)) if path.parts[:2] != ("/", "usr")
+    }
+    origin = json.loads(importlib.metadata.distribution("halogend").read_text("direct_url.json") or "{}")
+    installed = Path(origin.get("url", "").removeprefix("file://"))
+    if origin.get("dir_info", {}).get("editable") and installed != ROOT:
+        paths |= {ROOT / name: str(installed / name) for name in ("halogend", "kernels")}
+    return paths

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import signal
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -79,12 +80,13 @@ class PodRun:
     async def _live(self, report: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         """One life of the container."""
         self.process = self._box().start(self.log)
+        began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         probes = Probes(self.address, self._container)
         while self.process.poll() is None and not self._ends.is_set():
             if await probes.is_dead():
                 self.kill()
                 return
-            await self._report(report, {"running": {}}, is_ready=await probes.is_ready())
+            await self._report(report, {"running": {"startedAt": began}}, is_ready=await probes.is_ready())
             await self._pause(PERIOD_S)
         if self._ends.is_set():
             await self._stop(self.process)
