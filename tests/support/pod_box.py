@@ -112,8 +112,8 @@ def _bind(source: Path, path: str) -> list[str]:
 
 
 def _image() -> dict[Path, str]:
-    """What of the machine stands for the image, and where: this checkout, and the Python that runs the test. An editable
-    installation of another checkout gets the code of this one."""
+    """What of the machine stands for the image, and where: this checkout, and the Python that runs the test. Where
+    another checkout is the one that is installed, this one's code lies in its place."""
     paths = {
         path: str(path) for path in (ROOT, Path(sys.prefix), Path(sys.base_prefix)) if path.parts[:2] != ("/", "usr")
     }
