@@ -66,7 +66,7 @@ class FakeKube(kmock.RawHandler):
         crds: a folder of CustomResourceDefinitions to begin with; ours, unless told otherwise. Those of peering and of
             ServiceMonitors, which others install, are always there: `kube.objects.delete` them to be without.
         tokens: bearer tokens that are let in; None lets everybody in. The set may be changed at any time.
-        clock: what stamps objects.
+        clock: what stamps objects; may be changed at any time.
         bookmark_s: how often a watch that asked for bookmarks gets one; `bookmark()` sends one at once.
     """
 
@@ -85,9 +85,10 @@ class FakeKube(kmock.RawHandler):
         self.faults = Faults()
         self.calls: list[Call] = []
         self.tokens = tokens
-        self._writes = Writes(self.store, self.kinds, clock)
+        self.clock = clock
+        self._writes = Writes(self.store, self.kinds, self._now)
         self.objects = Objects(self.store, self.kinds, self._writes)
-        self._serving = Serving(self.store, self._writes, clock, bookmark_s)
+        self._serving = Serving(self.store, self._writes, self._now, bookmark_s)
         self._garbage = Garbage(self.store, self.kinds, self._writes)
         self._server = kmock.Server(self, port=port)
         self._collector: asyncio.Task[None] | None = None
@@ -95,6 +96,9 @@ class FakeKube(kmock.RawHandler):
             self.namespace(name)
         for body in _with_defaults(crds):
             self.objects.create(body)
+
+    def _now(self) -> datetime:
+        return self.clock()
 
     @property
     def url(self) -> str:

@@ -1,5 +1,7 @@
 """Server-side apply in the stand-in: who holds a field, what goes when its holder lets go, conflicts and force."""
 
+from datetime import UTC, datetime
+
 import pytest
 from support.kube.ownership import from_wire, to_wire
 from support.kube_samples import config_map, deployment, widget
@@ -15,6 +17,16 @@ async def test_apply_makes_what_is_not_there_and_then_writes_nothing(kube, wire)
     assert status == 201
     status, again = await wire.apply(wire.path("Deployment", "d"), body)
     assert (status, again) == (200, made)
+
+
+async def test_a_quantity_written_otherwise_is_no_change_at_any_later_time(kube, wire):
+    body = deployment(resources={"limits": {"cpu": "0.5"}})
+    _, made = await wire.apply(wire.path("Deployment", "d"), body)
+    kube.clock = lambda: datetime(2040, 1, 1, tzinfo=UTC)
+    assert (await wire.apply(wire.path("Deployment", "d"), body))[1] == made
+    body["metadata"]["labels"] = {"a": "b"}
+    _, changed = await wire.apply(wire.path("Deployment", "d"), body)
+    assert changed["metadata"]["managedFields"][0]["time"] == "2040-01-01T00:00:00Z"
 
 
 async def test_an_applier_owns_what_it_wrote_and_no_default(kube, wire):

@@ -1,29 +1,19 @@
 """kubectl against the stand-in: what people type works, and what they read is there."""
 
 import asyncio
-import shutil
+from pathlib import Path
 
 import pytest
-import yaml
 from support.kube_samples import config_map, deployment, widget
+from support.kubectl import Kubectl, needs_kubectl
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = needs_kubectl
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def kubectl(kube, tmp_path):
-    """Runs it; gives (exit status, stdout, stderr)."""
-
-    async def run(*words, manifest=None):
-        process = await asyncio.create_subprocess_exec(
-            "kubectl", "--server", kube.url, "--cache-dir", str(tmp_path / "cache"), *words,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "KUBECONFIG": "/dev/null"},
-        )  # fmt: skip
-        said, complained = await process.communicate(None if manifest is None else yaml.safe_dump(manifest).encode())
-        return process.returncode, said.decode(), complained.decode()
-
-    return run
+    return Kubectl(kube.url, tmp_path)
 
 
 async def test_apply_is_applied_and_unchanged(widgets, kubectl):
@@ -132,3 +122,16 @@ async def test_namespaces(kube, kubectl):
     assert "models" in out
     assert (await kubectl("delete", "ns", "models", "--wait"))[0] == 0
     assert kube.objects.find("Namespace", "models") is None
+
+
+@pytest.mark.parametrize("overlay", ["cluster-wide", "namespaced", "peering"])
+async def test_the_operator_s_installation_is_taken_whole(kube, kubectl, overlay):
+    """Strictly: no field of it is unknown, and a second time nothing changes."""
+    kube.namespace("models")
+    folder = str(ROOT / "operator/deploy/overlays" / overlay)
+    status, out, err = await kubectl("apply", "--server-side", "--force-conflicts", "-k", folder)
+    assert (status, err) == (0, "")
+    assert "deployment.apps/halogen-operator serverside-applied" in out
+    revision = kube.store.revision
+    assert (await kubectl("apply", "--server-side", "-k", folder))[0] == 0
+    assert kube.store.revision == revision

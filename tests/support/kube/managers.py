@@ -116,8 +116,7 @@ def applied(
     if conflicts and not force:
         raise apply_conflict([_conflict(manager, path) for manager, path in conflicts])
     others = _one_less(others, taken, None)
-    kept_time = mine.time if mine and mine.fields == mine_now and not touched else author.time
-    return _written(merged, [*others, replace(author, fields=mine_now, time=kept_time)])
+    return _written(merged, [*others, replace(author, fields=mine_now)])
 
 
 def _conflict(manager: Manager, path: Path) -> Cause:

@@ -204,7 +204,7 @@ class Writes:
                 after = after | {
                     "metadata": after["metadata"] | {"generation": before["metadata"].get("generation", 0) + 1}
                 }
-            if after == before:
+            if _timeless(after) == _timeless(before):
                 return before
         if ask.kind.kind == "CustomResourceDefinition" and not ask.subresource:
             after = crd.accepted(after, self._now())
@@ -263,6 +263,13 @@ class Writes:
 
 
 _HOLDS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+
+
+def _timeless(body: Object) -> dict[str, Any]:
+    """Without the times at which its managers wrote: a write that changes these alone is none."""
+    meta = body["metadata"]
+    booked = [entry | {"time": ""} for entry in meta.get("managedFields") or []]
+    return body | {"metadata": meta | {"managedFields": booked}}
 
 
 def _seen_by_rules(body: Object) -> dict[str, Any]:
