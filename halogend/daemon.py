@@ -40,6 +40,7 @@ from halogend.control.machine import probe
 from halogend.control.notify import Notifier
 from halogend.control.process import Host
 from halogend.control.receipts import Outcome, Receipt
+from halogend.control.reclaim import drain_limit_s
 from halogend.control.reconciler import Reconciler
 from halogend.control.router import Router
 from halogend.control.source import AnySource, Content, PushedSource, StatedSource
@@ -53,9 +54,10 @@ from halogend.obs.exits import Exit
 from halogend.obs.metrics import Metrics
 
 _log = structlog.get_logger()
-_STOP_DRAIN_S = 30.0
+STOP_DRAIN_S = 30.0
 _CLOSE_S = 5.0
-STOP_LIMIT_S = _STOP_DRAIN_S + _CLOSE_S + 10.0  # 10: generations end, and are killed after half of it
+_ENDS_S = _CLOSE_S + 10.0  # 10: generations end, and are killed after half of it
+STOP_LIMIT_S = STOP_DRAIN_S + _ENDS_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class Options:
     where the document names no admin listener; `state` is where receipts and active documents are kept;
     `resume` starts from the last active document where the source's is bad; `is_pushed`: documents are
     handed in, and `config` is read at the start only; `kernel_cache` is where compiled
-    kernels are kept unless a document says."""
+    kernels are kept unless a document says; `stop_drain_s` is how long requests may go on at the stop, None: as long
+    as the document lets a model drain."""
 
     config: Path | StatedSource
     admin: str
@@ -73,6 +76,7 @@ class Options:
     resume: bool = False
     is_pushed: bool = False
     kernel_cache: Path | None = None
+    stop_drain_s: float | None = STOP_DRAIN_S
 
 
 async def run(options: Options) -> int:
@@ -105,6 +109,7 @@ class Daemon:
         self._steering = Steering(self._reconciler, options.state)
         self._devices = DeviceWatch(machine, self._house, self._accepted)
         self._resume = options.resume
+        self._stop_drain_s = options.stop_drain_s
         self._inputs = InputWatch(self._reconciler.signatures, self._reconciler.reread)
         self._notifier = Notifier.from_environ(options.environ, os.getpid())
         self._supervisor = Supervisor(self._reconciler, self._notifier)
@@ -153,8 +158,9 @@ class Daemon:
         starting.cancel()
         keeping.cancel()
         watching.cancel()
-        self._supervisor.ends(STOP_LIMIT_S, "" if serves else standing(self._reconciler))
-        await self._drain()
+        drain_s = self._drain_limit_s()
+        self._supervisor.ends(drain_s + _ENDS_S, "" if serves else standing(self._reconciler))
+        await self._drain(drain_s)
         await self._end()
         return Exit.DONE if serves else Exit.NOTHING_SERVES
 
@@ -227,14 +233,20 @@ class Daemon:
             self._hurry.set()
         self._stop.set()
 
-    async def _drain(self) -> None:
-        _log.info("stopping", drain_s=_STOP_DRAIN_S)
-        self._house.events.publish("daemon", state="stopping", drain_s=_STOP_DRAIN_S)
+    def _drain_limit_s(self) -> float:
+        if self._stop_drain_s is not None:
+            return self._stop_drain_s
+        units = self._house.units.values()
+        return max((drain_limit_s(each, self._house) for each in units), default=STOP_DRAIN_S)
+
+    async def _drain(self, limit_s: float) -> None:
+        _log.info("stopping", drain_s=limit_s)
+        self._house.events.publish("daemon", state="stopping", drain_s=limit_s)
         await self._source.stop()
         self._listeners.stop_accepting()
         await first_of(self._listeners.until_asked(), self._hurry.wait())
         self._router.shut()
-        await first_of(self._until_drained(), self._hurry.wait(), asyncio.sleep(_STOP_DRAIN_S))
+        await first_of(self._until_drained(), self._hurry.wait(), asyncio.sleep(limit_s))
         for generation in self._generations():
             for lease in list(generation.leases):
                 lease.end("shutting_down", "the server stopped before the answer was complete")

@@ -12,6 +12,7 @@ from halogend.cli.admin import add_socket, own_socket
 from halogend.cli.kernel_cache import kernel_cache
 from halogend.cli.state import add_state, state_directory
 from halogend.cli.warmup_kernel import add_warmup, warm_up_here
+from halogend.config.kinds import DAY_S
 
 DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 
@@ -29,6 +30,13 @@ def add(subparsers: Any) -> None:
     )
     add_socket(parser)
     add_state(parser)
+    parser.add_argument(
+        "--stop-drain",
+        type=_stop_drain,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long running requests may go on at a stop (30); document: as long as reload.drain_timeout_s says",
+    )
     add_log_level(parser)
     add_warmup(parser)
     parser.set_defaults(run=run)
@@ -36,6 +44,15 @@ def add(subparsers: Any) -> None:
 
 def add_log_level(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+
+
+def _stop_drain(text: str) -> float | None:
+    """Seconds; `document` is None. Raises ArgumentTypeError."""
+    if text == "document":
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > DAY_S:
+        raise argparse.ArgumentTypeError(f"whole seconds up to {DAY_S} are wanted, or the word document")
+    return float(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,5 +72,6 @@ def run(args: argparse.Namespace) -> int:
         resume=args.resume,
         is_pushed=args.source == "push",
         kernel_cache=kernel_cache(os.environ),
+        stop_drain_s=args.stop_drain,
     )
     return asyncio.run(daemon.run(options))

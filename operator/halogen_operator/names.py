@@ -58,7 +58,7 @@ PRE_STOP_S = 5
 DRAIN_LIMIT_S = 900
 """The most that `drain_timeout_s: auto` is."""
 GRACE_MARGIN_S = 30
-"""For what comes after the drain."""
+"""For what comes after the drain: answers are closed, engines end."""
 
 
 def document_name(name: str) -> str:

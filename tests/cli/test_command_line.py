@@ -110,6 +110,18 @@ def test_a_flag_wins_over_the_environment_however_wrong_that_is(monkeypatch):
     assert parser().parse_args(["run", "--admin", "unix:/a.sock"]).admin == "unix:/a.sock"
 
 
+@pytest.mark.parametrize(("words", "seconds"), [([], 30), (["90"], 90), (["0"], 0), (["document"], None)])
+def test_how_long_a_stop_may_take(words, seconds):
+    assert parser().parse_args(["run", *(["--stop-drain", *words] if words else [])]).stop_drain == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "1.5", "86401", "²", ""])
+def test_no_other_word_says_how_long_a_stop_may_take(text, capsys):
+    status, said = refused(capsys, main, ["run", f"--stop-drain={text}"])
+    assert status == 2
+    assert "the word document" in said
+
+
 @pytest.mark.parametrize(
     ("call", "words", "status"),
     [

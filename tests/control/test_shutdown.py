@@ -117,13 +117,14 @@ async def run(tmp_path):
     """A factory: a whole daemon in this process, with played workers. Gives (world, daemon, task)."""
     made = []
 
-    async def make(text=None, **model):
+    async def make(text=None, *, stop_drain_s=daemon.STOP_DRAIN_S, **model):
         world = World(tmp_path, 0)
         await world.stage.open()
         port = free_port()
         config = tmp_path / "config.yaml"
         config.write_text(text or document(world.model("a", **model), server={"port": port}))
-        options = daemon.Options(config, f"unix:{tmp_path}/admin.sock", os.environ)
+        admin = f"unix:{tmp_path}/admin.sock"
+        options = daemon.Options(config, admin, os.environ, stop_drain_s=stop_drain_s)
         whole = daemon.Daemon(options)
         object.__setattr__(whole._house, "host", replace(world.house.host))
         task = asyncio.create_task(whole.run())
@@ -197,6 +198,20 @@ async def test_s9_sigterm_waits_for_a_stream_and_a_second_one_does_not(run):
     os.kill(os.getpid(), signal.SIGTERM)
     assert failure_of(await collect(answer)) == "shutting_down"
     assert await task == 0
+
+
+@pytest.mark.parametrize(("stated_s", "drain_s"), [(0.05, 900), (None, 0.05)])
+async def test_a_stop_waits_as_long_as_it_was_told_or_as_the_document_says(run, stated_s, drain_s):
+    world, whole, task = await run(stop_drain_s=stated_s, reload={"drain_timeout_s": drain_s})
+    await reached(await until(lambda: whole.admin.receipts() and _first(whole), "a receipt"))
+    world.router = whole._router
+    slow = world.stage.hold("generate", prompt="slow")
+    answer = await world.submit("a", "slow", 5)
+    await slow.reached()
+    os.kill(os.getpid(), signal.SIGTERM)
+    async with asyncio.timeout(20):
+        assert failure_of(await collect(answer)) == "shutting_down"
+        assert await task == 0
 
 
 async def test_listeners_of_a_document_that_comes_during_the_end_are_closed_too(run):

@@ -60,6 +60,7 @@ def test_there_are_cases() -> None:
         {"service": {"port": 81}},
         {"update": {"maxUnavailable": "50%", "progressDeadlineSeconds": 60}},
         {"name": "other"},
+        {"reload": {"drain_timeout_s": 20}},
         {"device": ["cpu:0"]},
     ],
     ids=str,
@@ -139,7 +140,7 @@ def test_processors_ask_for_none(spec: dict[str, Any]) -> None:
 
 def test_a_spec_that_needs_fewer_keeps_what_the_pods_have_and_another_maker_does_not() -> None:
     held = live(device=["cuda:0", "cuda:1"], exec_mode="data_parallel")
-    assert held == Held(held.document, 2, "nvidia")
+    assert held == Held(held.document, 2, "nvidia", 935)
 
     def limits(**spec: Any) -> Any:
         return template(held, **spec)["spec"]["containers"][0]["resources"]["limits"]
@@ -153,7 +154,7 @@ def test_a_spec_that_needs_fewer_keeps_what_the_pods_have_and_another_maker_does
 def test_what_somebody_spoilt_counts_as_not_there(annotation: str) -> None:
     deployment = of_kind(rendered(device=["cuda:0"]), "Deployment")
     deployment["spec"]["template"]["metadata"]["annotations"]["halogen.dev/devices"] = annotation
-    assert Held.of(None, deployment) == Held()
+    assert Held.of(None, deployment) == Held(grace_s=935)
     assert Held.of({"data": None}, {"spec": {}}) == Held()
 
 
@@ -230,11 +231,17 @@ def test_some_children_are_there_where_they_are_wanted() -> None:
         assert not kinds & {"PodDisruptionBudget", "ServiceMonitor"}
 
 
-@pytest.mark.parametrize(("drain", "grace"), [("auto", 935), (0, 35), (12.5, 48), (3600, 3635)])
+@pytest.mark.parametrize(("drain", "grace"), [("auto", 935), (0, 935), (900, 935), (900.5, 936), (3600, 3635)])
 def test_o10_the_grace_period_outlasts_what_may_come_before_the_end(drain: float | str, grace: int) -> None:
     made = template(reload={"drain_timeout_s": drain})["spec"]
     assert made["terminationGracePeriodSeconds"] == grace
     assert made["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"] == 5
+
+
+def test_o10_a_pod_drains_as_long_as_its_document_says_and_a_shorter_drain_replaces_none() -> None:
+    long = {"reload": {"drain_timeout_s": 3600}}
+    assert "--stop-drain document" in " ".join(template()["spec"]["containers"][0]["args"])
+    assert template(live(**long)) == template(**long)
 
 
 def test_pods_meet_the_restricted_pod_security_standard() -> None:

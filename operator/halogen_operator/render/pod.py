@@ -48,18 +48,19 @@ from halogend.config.custom_resource_parts import VolumeSpec
 
 _USER = 10001
 _FILE_MODE = 0o440
+_COMMAND = ("run", "--source", "push", "--stop-drain", "document")
 _SCRATCH = (("state", STATE_FOLDER), ("cache", CACHE_FOLDER), ("run", RUNTIME_FOLDER), ("tmp", TMP_FOLDER))
 _SCRATCH_LIMITS = {"state": "256Mi", "cache": "8Gi", "run": "64Mi", "tmp": "4Gi"}
 
 
 def template(wanted: Wanted, held: Held, house: House) -> dict[str, Any]:
     """`spec.template` of the Deployment, with a digest of itself among its annotations."""
-    resources, devices = resources_of(wanted, held)
+    _, devices = resources_of(wanted, held)
     metadata: dict[str, Any] = {
         "labels": {**labels(wanted.ref), ENGINE_LABEL: METRICS_NAMES},
         "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER, DEVICES_ANNOTATION: str(devices)},
     }
-    made = {"metadata": metadata, "spec": _pod(wanted, house, resources)}
+    made = {"metadata": metadata, "spec": _pod(wanted, held, house)}
     metadata["annotations"][TEMPLATE_ANNOTATION] = digest(made)[:16]
     return made
 
@@ -80,10 +81,13 @@ def resources_of(wanted: Wanted, held: Held) -> tuple[dict[str, Any], int]:
     return _sections(limits, requests), devices
 
 
-def grace_s(wanted: Wanted) -> int:
-    """How long a pod may take to end: whatever a drain may last has ended by then."""
+def grace_s(wanted: Wanted, held: Held) -> int:
+    """How long a pod may take to end: whatever a drain may last has ended by then. Not less than `auto` may take, and
+    not less than the pods have: an edit of `drain_timeout_s` is one of the document, and replaces none of them unless
+    they would be ended too soon."""
     drain = wanted.spec.reload.drain_timeout_s
-    return PRE_STOP_S + (DRAIN_LIMIT_S if drain == "auto" else math.ceil(drain)) + GRACE_MARGIN_S
+    longest = DRAIN_LIMIT_S if drain == "auto" else max(DRAIN_LIMIT_S, math.ceil(drain))
+    return max(PRE_STOP_S + longest + GRACE_MARGIN_S, held.grace_s)
 
 
 def _sections(limits: dict[str, Any], requests: dict[str, Any]) -> dict[str, Any]:
@@ -95,13 +99,13 @@ def _sections(limits: dict[str, Any], requests: dict[str, Any]) -> dict[str, Any
 # --- the pod ----------------------------------------------------------------------------------------
 
 
-def _pod(wanted: Wanted, house: House, resources: dict[str, Any]) -> dict[str, Any]:
+def _pod(wanted: Wanted, held: Held, house: House) -> dict[str, Any]:
     spec = wanted.spec
     pod: dict[str, Any] = {
         "serviceAccountName": wanted.ref.name,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": grace_s(wanted),
+        "terminationGracePeriodSeconds": grace_s(wanted, held),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -110,7 +114,7 @@ def _pod(wanted: Wanted, house: House, resources: dict[str, Any]) -> dict[str, A
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(wanted, house, resources)],
+        "containers": [_container(wanted, house, resources_of(wanted, held)[0])],
         "volumes": _volumes(wanted),
     }
     if spec.image_pull_secrets:
@@ -127,7 +131,7 @@ def _container(wanted: Wanted, house: House, resources: dict[str, Any]) -> dict[
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": wanted.spec.image or house.image,
-        "args": ["run", "--source", "push", "--config", f"{DOCUMENT_FOLDER}/{DOCUMENT_KEY}"],
+        "args": [*_COMMAND, "--config", f"{DOCUMENT_FOLDER}/{DOCUMENT_KEY}"],
         "env": [{"name": name, "value": value} for name, value in _ENVIRONMENT.items()],
         "ports": [
             {"name": HTTP_PORT_NAME, "containerPort": HTTP_PORT, "protocol": "TCP"},
