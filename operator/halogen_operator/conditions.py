@@ -5,7 +5,7 @@ Owns when `lastTransitionTime` moves: where `status` changes, and only there. Pu
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ class Verdict:
 
 
 def conditions(
-    verdicts: Iterable[Verdict], previous: Iterable[Mapping[str, Any]], generation: int, now: datetime.datetime
+    verdicts: Iterable[Verdict], previous: Iterable[Mapping[str, Any]], generation: int, now: dt.datetime
 ) -> list[dict[str, Any]]:
     """In the order of the verdicts. `previous` are those of the status before, of which only times are taken."""
     before = {each.get("type"): each for each in previous}
@@ -43,27 +43,25 @@ def is_true(status: Mapping[str, Any], kind: Kind) -> bool:
     return find(status, kind).get("status") == TRUE
 
 
-def stamp(moment: datetime.datetime) -> str:
+def stamp(moment: dt.datetime) -> str:
     """As Kubernetes writes times: UTC, whole seconds."""
-    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment(text: str) -> datetime.datetime | None:
+def moment(text: str) -> dt.datetime | None:
     """None for what is no time."""
     try:
-        found = datetime.datetime.fromisoformat(text)
+        found = dt.datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
+    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
 
 
 def cut(text: str, characters: int = _MESSAGE_CHARACTERS) -> str:
     return text if len(text) <= characters else f"{text[: characters - 4]} ..."
 
 
-def _condition(
-    verdict: Verdict, before: Mapping[str, Any] | None, generation: int, now: datetime.datetime
-) -> dict[str, Any]:
+def _condition(verdict: Verdict, before: Mapping[str, Any] | None, generation: int, now: dt.datetime) -> dict[str, Any]:
     is_same = before is not None and before.get("status") == verdict.status
     since = before.get("lastTransitionTime") if before is not None and is_same else None
     return {

@@ -7,7 +7,7 @@ started again goes on from there. Must never know conditions.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Progress:
     """How far a generation has come at the most (`mark`), and since when (`at`) it has come no further."""
 
     generation: int
-    at: datetime.datetime
+    at: dt.datetime
     mark: Mark
 
     def view(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Course:
     progress: Progress | None = None
 
 
-def course(of: Wanted | Refusal, seen: Observed, previous: Mapping[str, Any], now: datetime.datetime) -> Course:
+def course(of: Wanted | Refusal, seen: Observed, previous: Mapping[str, Any], now: dt.datetime) -> Course:
     """`previous` is the status before, for its `progress`."""
     if isinstance(of, Refusal):
         return Course(Phase.STOPPED, Why.REJECTED, "; ".join(of.problems))
@@ -115,7 +115,7 @@ def _planned(seen: Observed, *, is_serving: bool) -> Course:
 
 
 def _under_way(
-    wanted: Wanted, seen: Observed, previous: Mapping[str, Any], now: datetime.datetime, *, is_serving: bool
+    wanted: Wanted, seen: Observed, previous: Mapping[str, Any], now: dt.datetime, *, is_serving: bool
 ) -> Course:
     progress = _progress(wanted.generation, _mark(wanted, seen), previous.get("progress") or {}, now)
     trouble = _trouble(seen)
@@ -128,7 +128,7 @@ def _under_way(
     return Course(Phase.STUCK, Why.DEADLINE if trouble is None else trouble.why, message, is_serving, progress)
 
 
-def _progress(generation: int, mark: Mark, before: Mapping[str, Any], now: datetime.datetime) -> Progress:
+def _progress(generation: int, mark: Mark, before: Mapping[str, Any], now: dt.datetime) -> Progress:
     """The one before goes on unless it has come further than ever: a pod that starts again and again comes no
     further."""
     at, best = moment(str(before.get("at"))), _read_mark(before.get("mark"))
@@ -160,9 +160,10 @@ def _read_mark(text: Any) -> Mark | None:
 
 def _trouble(seen: Observed) -> Trouble | None:
     """What keeps it from going on, the worst first."""
-    of_pods = [Trouble(t.why, f"{each.name}: {t.message}") for each in seen.there if (t := each.pod.trouble) is not None]
-    if of_pods:
-        return of_pods[0]
+    of_pods = [(each.name, each.pod.trouble) for each in seen.there]
+    for name, trouble in of_pods:
+        if trouble is not None:
+            return Trouble(trouble.why, f"{name}: {trouble.message}")
     if seen.no_pods is not None:
         return Trouble(Why.PODS_NOT_MADE, seen.no_pods)
     if (blocking := next((each for each in seen.troubles if each.why is Why.CHILD_REFUSED), None)) is not None:

@@ -6,7 +6,7 @@ is passed over. Must never know pods.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -131,6 +131,11 @@ class EngineView:
         return bool(self.models) and all_serve and self.active == self.desired
 
     @property
+    def is_changing(self) -> bool:
+        """Is a change under way, of whatever document?"""
+        return any(each.is_open for each in self.receipts) or any(each.is_loading for each in self.models)
+
+    @property
     def served(self) -> str | None:
         """The revision that answers requests; None where none does. A document without a model answers none."""
         return self.active if any(each.state == "serving" for each in self.models) else None
@@ -177,10 +182,12 @@ def problem_text(problem: Mapping[str, Any]) -> str:
 
 
 def place_in_spec(path: str) -> str:
-    """Where in a HalogenModel that stands which has this path in the document; the document's one model is the
-    spec itself."""
-    inner = _MODEL.sub("", path, count=1) if path.startswith("models") else path
-    return f"spec.{inner}" if inner and not inner.startswith("models") else "spec"
+    """Where in a HalogenModel that stands which has this path in the document: the document's one model is the spec
+    itself, and the keys of its listener are `auth`."""
+    if path.startswith("server.auth"):
+        return f"spec.{path.removeprefix('server.')}"
+    inner = _MODEL.match(path)
+    return f"spec.{path[inner.end() :]}".removesuffix(".") if inner else "spec"
 
 
 def _cut(text: str) -> str:
@@ -188,5 +195,5 @@ def _cut(text: str) -> str:
 
 
 def _held(hold: Mapping[str, Any]) -> str:
-    since = datetime.datetime.fromtimestamp(float(hold.get("since") or 0), datetime.UTC)
+    since = dt.datetime.fromtimestamp(float(hold.get("since") or 0), dt.UTC)
     return f"since {since:%Y-%m-%d %H:%M:%S} UTC by {hold.get('by')}"

@@ -58,7 +58,7 @@ class Engines:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=_AT_ONCE, limit_per_host=4, keepalive_timeout=60)
+        connector = aiohttp.TCPConnector(limit=_AT_ONCE, limit_per_host=2, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(connector=connector, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
@@ -68,9 +68,7 @@ class Engines:
         if self._session is not None:
             await self._session.close()
 
-    async def observe(
-        self, pods: Sequence[PodView], secret: Mapping[str, bytes], ref: Ref
-    ) -> tuple[PodState, ...]:
+    async def observe(self, pods: Sequence[PodView], secret: Mapping[str, bytes], ref: Ref) -> tuple[PodState, ...]:
         """What each is at, in the order of `pods`; all are asked at once, and one that does not answer costs the
         others nothing. Never raises EngineError: it stands in the state."""
         return tuple(await asyncio.gather(*(self._state(each, secret, ref) for each in pods)))
@@ -103,19 +101,19 @@ class Engines:
         return body
 
     async def _state(self, pod: PodView, secret: Mapping[str, bytes], ref: Ref) -> PodState:
+        if pod.is_deleting:
+            return PodState(pod, error="it is on its way out")
         if pod.ip is None:
-            return PodState(pod, error="it does not run yet" if not pod.is_deleting else "it is over")
+            return PodState(pod, error="it does not run yet")
         try:
             return PodState(pod, await self._view(self._call(pod, secret, ref), ref))
         except EngineError as error:
             return PodState(pod, error=str(error))
 
     async def _view(self, call: _Call, ref: Ref) -> EngineView:
-        (text, revision), receipts, status = await asyncio.gather(
-            call.document(),
-            call.read(f"/receipts?uid={ref.uid}&limit={_KEPT_RECEIPTS}"),
-            call.read("/status"),
-        )
+        text, revision = await call.document()
+        receipts = await call.read(f"/receipts?uid={ref.uid}&limit={_KEPT_RECEIPTS}")
+        status = await call.read("/status")
         try:
             ours = [each for each in receipts["receipts"] if (each.get("origin") or {}).get("uid") == ref.uid]
             return EngineView.of(status, text, revision, ours)

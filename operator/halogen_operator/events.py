@@ -18,7 +18,7 @@ _MESSAGE_CHARACTERS = 1024  # of an event, by the API
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`reason` is one of the conditions', or `Recovered`."""
+    """`reason` is one of the conditions', or `Recovered`, or `NotReady`."""
 
     type: EventType
     reason: str
@@ -31,7 +31,8 @@ def events(previous: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Event, 
 
 
 def _events(previous: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Event]:
-    if _turned(previous, new, Kind.RECONCILING) and _desired(previous) != _desired(new):
+    is_same = _desired(previous) == _desired(new)
+    if _turned(previous, new, Kind.RECONCILING) and not is_same:
         yield Event("Normal", "Progressing", f"revision {_desired(new)} is on its way to the pods")
     for kind in (Kind.STALLED, Kind.DEGRADED):
         if _turned(previous, new, kind):
@@ -40,6 +41,8 @@ def _events(previous: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Eve
             yield Event("Normal", "Recovered", f"no longer {kind.value}: it was {find(previous, kind).get('reason')}")
     if _turned(previous, new, Kind.READY):
         yield _event("Normal", find(new, Kind.READY))
+    elif is_same and is_true(previous, Kind.READY) and not is_true(new, Kind.READY):
+        yield Event("Warning", "NotReady", cut(str(find(new, Kind.READY)["message"]), _MESSAGE_CHARACTERS))
 
 
 def _turned(previous: Mapping[str, Any], new: Mapping[str, Any], kind: Kind) -> bool:
@@ -52,7 +55,7 @@ def _turned(previous: Mapping[str, Any], new: Mapping[str, Any], kind: Kind) -> 
         return True
     if kind in (Kind.STALLED, Kind.DEGRADED):
         is_new = kind is Kind.STALLED and before.get("observedGeneration") != now["observedGeneration"]
-        return is_new or before.get("reason") != now["reason"]
+        return is_new or bool(before.get("reason") != now["reason"])
     return _desired(previous) != _desired(new)
 
 

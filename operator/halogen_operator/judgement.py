@@ -1,7 +1,7 @@
 """What is true of a HalogenModel: its five conditions, from where it is on its way and what was seen.
 
-Pure. Owns which condition has which reason; every pair is in `reasons`. A spec that was refused, and a generation that is
-not running, are never Ready.
+Pure. Owns which condition has which reason; every pair is in `reasons`. A spec that was refused, and a generation
+that is not running, are never Ready.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _degradations(of: Wanted | Refusal, seen: Observed, course: Course) -> Itera
                 yield Trouble(Why.ENGINE_DEGRADED, f"{each.name}: {model.degraded}")
         if each.engine.hold is not None:
             yield Trouble(Why.CHANGES_HELD, f"{each.name}: changes are held {each.engine.hold}")
-    if isinstance(of, Wanted) and course.phase in (Phase.UNDER_WAY, Phase.STUCK) and course.is_serving:
+    if isinstance(of, Wanted) and course.phase is Phase.STUCK and course.is_serving:
         count = sum(seen.serves(each) for each in seen.there)
         if count < of.spec.replicas:
             yield Trouble(Why.TOO_FEW_PODS, f"{count} of {of.spec.replicas} pods serve")

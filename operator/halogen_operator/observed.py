@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from halogen_operator.pods import PodState, Trouble, live_template
@@ -17,7 +17,7 @@ class Observed:
     Of a spec that was refused there is no rollout."""
 
     states: tuple[PodState, ...] = ()
-    rollout: Rollout = Rollout()
+    rollout: Rollout = field(default_factory=Rollout)
     deployment: Mapping[str, Any] | None = None
     troubles: tuple[Trouble, ...] = ()
     plan: Mapping[str, Any] | None = None

@@ -77,9 +77,7 @@ def _seconds(model: Mapping[str, Any]) -> float | None:
     return round(float(seconds), 1) if isinstance(seconds, int | float) else None
 
 
-def _warnings(
-    state: PodState | None, plan: Mapping[str, Any], model: Mapping[str, Any], trouble: str
-) -> list[str]:
+def _warnings(state: PodState | None, plan: Mapping[str, Any], model: Mapping[str, Any], trouble: str) -> list[str]:
     found = [str(each) for each in plan.get("warnings") or ()]
     drain = model.get("drain") or {}
     if drain.get("may_outlive"):

@@ -104,13 +104,13 @@ REASONS = (
     Reason(
         Why.REJECTED,
         (*_STOPPED, (_VALIDATED, "False")),
-        "The spec has a fault, found by the operator or by a pod; the message says where. What served before serves on.",
-        "Edit the spec at that place. Nothing is tried again before that.",
+        "The spec has a fault, which the operator or a pod found; the message says where. What served serves on.",
+        "Edit the spec there. Nothing is tried again before that.",
     ),
     Reason(
         Why.LOAD_FAILED,
         _STOPPED,
-        "A pod took the document and could not carry it out; the message says why. What served before serves on, unless "
+        "A pod took the document and could not carry it out; the message says why. What served serves on, unless "
         "the strategy was `replace`. No other pod was given it.",
         "Mend what failed and edit the spec, or go back to the spec before.",
     ),
@@ -136,7 +136,7 @@ REASONS = (
         Why.UNSCHEDULABLE,
         _STOPPED,
         "No node takes a pod, for longer than the deadline.",
-        "Free or add a node with what `resources`, `device`, `nodeSelector` and `tolerations` ask for, or ask for less.",
+        "Free or add a node with what `resources`, `device`, `nodeSelector` and `tolerations` want, or ask for less.",
     ),
     Reason(
         Why.IMAGE_PULL,

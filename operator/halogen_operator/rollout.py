@@ -119,17 +119,20 @@ def _attempts(wanted: Wanted, engine: EngineView) -> int:
 
 
 def _push(wanted: Wanted, there: Sequence[PodState], standings: Mapping[str, Standing]) -> tuple[str, ...]:
+    """One that is in a change already, of an older document, takes its place anyway."""
     is_refused = Standing.REFUSED in standings.values()
-    left = most_unavailable(wanted) - sum(_is_in_change(each, standings[each.name]) for each in there)
+    changing = {each.name for each in there if _is_in_change(each, standings[each.name])}
+    left = most_unavailable(wanted) - len(changing)
     found = []
     for each in there:
         if standings[each.name] is not Standing.WANTS:
             continue
+        takes_place = _answers(each) and each.name not in changing
         if not _has_to_lose(each):
             found.append(each.name)
-        elif not is_refused and (left > 0 or not _answers(each)):
+        elif not is_refused and (left > 0 or not takes_place):
             found.append(each.name)
-            left -= _answers(each)
+            left -= takes_place
     return tuple(found)
 
 
@@ -140,7 +143,8 @@ def _answers(state: PodState) -> bool:
 
 def _is_in_change(state: PodState, standing: Standing) -> bool:
     """One that answers requests, and whose daemon does not answer us, may be."""
-    return _answers(state) and standing in (Standing.CHANGES, Standing.UNKNOWN)
+    is_busy = state.engine is None or state.engine.is_changing
+    return _answers(state) and (standing in (Standing.CHANGES, Standing.UNKNOWN) or is_busy)
 
 
 def _has_to_lose(state: PodState) -> bool:

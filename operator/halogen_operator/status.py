@@ -7,12 +7,11 @@ the deadline.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from halogend.config.canonical import short_revision
 from halogen_operator.conditions import conditions, cut
 from halogen_operator.course import Course, course
 from halogen_operator.engine_view import ReceiptView
@@ -21,15 +20,14 @@ from halogen_operator.observed import Observed
 from halogen_operator.pods import PodState
 from halogen_operator.render import selector
 from halogen_operator.wanted import Refusal, Wanted
+from halogend.config.canonical import short_revision
 
 MOST_PODS = 32
 _LINE_CHARACTERS = 1024
 _MOST_PROBLEMS = 16
 
 
-def status(
-    of: Wanted | Refusal, seen: Observed, previous: Mapping[str, Any], now: datetime.datetime
-) -> dict[str, Any]:
+def status(of: Wanted | Refusal, seen: Observed, previous: Mapping[str, Any], now: dt.datetime) -> dict[str, Any]:
     """To be written whole. `previous` is the one that the object has (or nothing): times of what did not change are
     taken from it. `now` has a time zone."""
     desired = None if isinstance(of, Refusal) else short_revision(of.revision)
@@ -48,9 +46,7 @@ def status(
         "lastReceipt": _last_receipt(seen.there),
         "progress": None if way.progress is None else way.progress.view(),
         "plan": None if seen.plan is None else dict(seen.plan),
-        "conditions": conditions(
-            verdicts(of, seen, way, active), previous.get("conditions") or (), generation, now
-        ),
+        "conditions": conditions(verdicts(of, seen, way, active), previous.get("conditions") or (), generation, now),
     }
     return {key: value for key, value in found.items() if value is not None}
 

@@ -95,6 +95,20 @@ async def test_reading() -> None:
     assert (unbuilt.status_code, unbuilt.json()["error"]["code"]) == (404, "not_found")
 
 
+async def test_receipts_of_one_origin() -> None:
+    admin = ScriptedAdmin()
+    made = [admin.held.open("put", "key:operator") for _ in range(4)]
+    for receipt, uid in zip(made, ("u", "v", "u"), strict=False):
+        receipt.origin = {"uid": uid, "generation": 1}
+    async with client_of(admin) as client:
+        ours, newest, none = [
+            [each["id"] for each in (await client.get(f"/receipts?{query}")).json()["receipts"]]
+            for query in ("uid=u", "uid=u&limit=1", "uid=nobody")
+        ]
+    assert ours == [made[2].id, made[0].id]
+    assert (newest, none) == ([made[2].id], [])
+
+
 async def test_a_reload_that_is_not_waited_for_is_accepted() -> None:
     admin = ScriptedAdmin()
     async with client_of(admin) as client:

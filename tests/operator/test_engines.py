@@ -1,0 +1,312 @@
+"""The operator's way to a daemon: a real admin application over TLS, with a key, around a played world."""
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from halogen_operator.credentials import issue
+from halogen_operator.engines import EngineError, Engines, Limits, OvertakenError
+from halogen_operator.names import ADMIN_KEY, CA_CERT, TLS_CERT, TLS_KEY
+from halogen_operator.pods import PodState, PodView
+from halogen_operator.rollout import Standing, standing
+from halogen_operator.wanted import Ref, Wanted, read
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from support.operator_values import HOUSE, NOW, body, pod
+from support.played.world import GIB, World, document, reached
+from support.played_admin import PlayedAdmin
+
+from halogend.api.addresses import TcpAddress
+from halogend.api.admin import admin_app
+from halogend.api.auth import Guard
+from halogend.api.listener import Listener
+from halogend.config.access import TlsConfig
+from halogend.config.canonical import canonical, revision
+from halogend.config.parse import parse
+from halogend.control.certificates import read_certificate
+from halogend.control.keys import Key, Keyring
+from halogend.obs.metrics import Metrics
+
+SECRET = issue(Ref.of(body()), NOW.fromtimestamp(time.time(), NOW.tzinfo))
+OTHER = issue(Ref.of(body()), NOW.fromtimestamp(time.time(), NOW.tzinfo))
+
+
+def of(text: str, generation: int = 1) -> Wanted:
+    """What a spec would be that stands for this document, which a played world can read."""
+    spec = read(body(generation=generation), HOUSE)
+    parsed = parse(text.encode(), "spec", {}).document
+    assert isinstance(spec, Wanted)
+    if parsed is None:
+        return dataclasses.replace(spec, document=text, revision=hashlib.sha256(text.encode()).hexdigest())
+    return dataclasses.replace(spec, document=canonical(parsed), revision=revision(parsed))
+
+
+@contextlib.asynccontextmanager
+async def secured(app: Any, folder: Path, secret: dict[str, bytes] = SECRET) -> AsyncIterator[int]:
+    """A listener as a pod's daemon has it: TLS, and a key for whoever comes. Its port."""
+    config = TlsConfig(cert=str(folder / TLS_CERT), key=str(folder / TLS_KEY))
+    for name in (TLS_CERT, TLS_KEY):
+        (folder / name).write_bytes(secret[name])
+        (folder / name).chmod(0o600)
+    key = Key("halogen-operator", frozenset({"admin"}), hashlib.sha256(secret[ADMIN_KEY]).digest())
+    guard = Guard(app, lambda: Keyring((key,)), "admin", Metrics("1"))
+    listener = Listener(guard, TcpAddress("127.0.0.1", 0))
+    listener.bind()
+    assert isinstance(listener.address, TcpAddress)
+    port = listener.address.port
+    await listener.serve(read_certificate(config, time.time())[0].context)
+    try:
+        yield port
+    finally:
+        await listener.close(0)
+
+
+@dataclass
+class Engine:
+    """A pod's daemon and the operator's end."""
+
+    world: World
+    engines: Engines
+    pod: PodView
+    secret: dict[str, bytes] = dataclasses.field(default_factory=lambda: dict(SECRET))
+
+    async def state(self) -> PodState:
+        (found,) = await self.engines.observe([self.pod], self.secret, Ref.of(body()))
+        return found
+
+    async def push(self, wanted: Wanted, if_match: str | None = None) -> PodState:
+        """Handed in and carried out; what the operator sees then."""
+        view = await self.engines.push(self.pod, wanted, self.secret, if_match)
+        receipt = self.world.reconciler.receipts.get(view.id)
+        assert receipt is not None
+        await reached(receipt)
+        return await self.state()
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    (tmp_path / "world").mkdir()
+    world = World(tmp_path / "world", 64 * GIB)
+    await world.stage.open()
+    try:
+        async with secured(admin_app(PlayedAdmin(world)), tmp_path) as port, Engines(port=port) as engines:
+            yield Engine(world, engines, pod(podIP="127.0.0.1"))
+    finally:
+        await world.stop()
+
+
+async def test_a_daemon_without_a_document_and_its_first(engine: Engine) -> None:
+    before = await engine.state()
+    assert before.engine is not None, before.error
+    assert (before.engine.desired, before.engine.document, before.engine.models) == (None, None, ())
+    wanted = of(document(engine.world.model("chat")))
+    assert standing(wanted, before) is Standing.WANTS
+    after = await engine.push(wanted)
+    assert standing(wanted, after) is Standing.SERVES
+    assert after.engine is not None
+    assert (after.engine.desired, after.engine.active) == (wanted.revision[:12],) * 2
+    assert after.engine.document == wanted.document
+    receipt = after.engine.receipt
+    assert receipt is not None
+    assert (receipt.generation, receipt.revision, receipt.outcome) == (1, wanted.revision[:12], "applied")
+    assert receipt.is_serving
+
+
+async def test_an_edit_replaces_what_was_seen_and_nothing_else(engine: Engine) -> None:
+    first = of(document(engine.world.model("chat")))
+    await engine.push(first)
+    edit = of(document(engine.world.model("chat", max_batch=7)), 2)
+    after = await engine.push(edit, first.revision[:12])
+    assert standing(edit, after) is Standing.SERVES
+    late = of(document(engine.world.model("chat", max_batch=8)), 3)
+    with pytest.raises(OvertakenError, match="If-Match names"):
+        await engine.engines.push(engine.pod, late, engine.secret, first.revision)
+    with pytest.raises(OvertakenError, match="generation 2 was handed in before"):
+        await engine.engines.push(engine.pod, of(first.document, 1), engine.secret, None)
+    assert engine.world.unit("chat").active.config.max_batch == 7
+
+
+async def test_o2_a_rejected_document_is_told_with_its_place_and_what_served_serves_on(engine: Engine) -> None:
+    first = of(document(engine.world.model("chat")))
+    await engine.push(first)
+    bad = of(document({"name": "chat", "model": "/no/such.gguf"}), 2)
+    after = await engine.push(bad, first.revision)
+    assert standing(bad, after) is Standing.REFUSED
+    assert after.engine is not None
+    assert (after.engine.desired, after.engine.served) == (first.revision[:12],) * 2
+    receipt = after.engine.receipt
+    assert receipt is not None
+    assert receipt.outcome == "rejected"
+    assert receipt.why.startswith("spec.model: HCK-")
+    back = await engine.push(dataclasses.replace(first, generation=3), first.revision)
+    assert standing(first, back) is Standing.SERVES
+
+
+async def test_a_document_that_cannot_be_carried_out(engine: Engine) -> None:
+    first = of(document(engine.world.model("chat")))
+    await engine.push(first)
+    engine.world.stage.order("load", "fail", where={"role": "engine"}, code="HRT-1016", message="no memory")
+    other = of(document(engine.world.model("chat", file="other")), 2)
+    after = await engine.push(other, first.revision)
+    assert standing(other, after) is Standing.REFUSED
+    assert after.engine is not None
+    assert after.engine.served == first.revision[:12]
+    assert after.engine.receipt is not None
+    assert "no memory" in after.engine.receipt.why
+
+
+async def test_a_load_that_is_under_way(engine: Engine) -> None:
+    hold = engine.world.stage.hold("load", role="engine")
+    wanted = of(document(engine.world.model("chat")))
+    view = await engine.engines.push(engine.pod, wanted, engine.secret, None)
+    assert view.is_open
+    await hold.reached()
+    state = await engine.state()
+    assert standing(wanted, state) is Standing.CHANGES
+    assert state.engine is not None
+    assert [each.is_loading for each in state.engine.models] == [True]
+    hold.release()
+    receipt = engine.world.reconciler.receipts.get(view.id)
+    assert receipt is not None
+    await reached(receipt)
+    assert standing(wanted, await engine.state()) is Standing.SERVES
+
+
+async def test_receipts_of_others_are_passed_over(engine: Engine) -> None:
+    wanted = of(document(engine.world.model("chat")))
+    await engine.push(wanted)
+    for _ in range(12):
+        await reached(engine.world.edit(wanted.document, "file"))
+    state = await engine.state()
+    assert state.engine is not None
+    assert [each.id for each in state.engine.receipts] == ["r1"]
+
+
+async def test_a_hold_and_its_end(engine: Engine) -> None:
+    first = of(document(engine.world.model("chat")))
+    await engine.push(first)
+    engine.world.steering.hold("uid:0")
+    edit = of(document(engine.world.model("chat", max_batch=7)), 2)
+    held = await engine.push(edit, first.revision)
+    assert held.engine is not None
+    assert held.engine.receipt is not None
+    assert held.engine.receipt.outcome == "rejected"
+    assert ": HRT-1018: " in held.engine.receipt.why
+    assert held.engine.hold is not None
+    assert held.engine.hold.endswith("by uid:0")
+
+
+async def test_a_plan_changes_nothing(engine: Engine) -> None:
+    first = of(document(engine.world.model("chat")))
+    await engine.push(first)
+    edit = of(document(engine.world.model("chat", max_batch=7)), 2)
+    plan = await engine.engines.plan(engine.pod, edit, engine.secret)
+    assert (plan["outcome"], plan["models"][0]["action"]) == ("changes", "update")
+    bad = await engine.engines.plan(engine.pod, of("models: ["), engine.secret)
+    assert bad["outcome"] == "rejected"
+    assert len(engine.world.reconciler.receipts.all()) == 1
+
+
+# --- what can be wrong with the other side ------------------------------------------------------------
+
+
+async def test_whoever_is_not_the_pod_is_told_nothing(engine: Engine) -> None:
+    wanted = of(document(engine.world.model("chat")))
+    for wrong in (
+        {**SECRET, CA_CERT: OTHER[CA_CERT]},  # another authority
+        {**SECRET, ADMIN_KEY: OTHER[ADMIN_KEY]},  # another key
+        {**SECRET, CA_CERT: b"nonsense"},
+        {CA_CERT: SECRET[CA_CERT]},
+    ):
+        (state,) = await engine.engines.observe([engine.pod], wrong, wanted.ref)
+        assert state.engine is None
+        assert state.error
+        with pytest.raises(EngineError):
+            await engine.engines.push(engine.pod, wanted, wrong, None)
+    neighbour = Ref("serving", "other", "uid-other")
+    (state,) = await engine.engines.observe([engine.pod], SECRET, neighbour)
+    assert state.engine is None
+    assert engine.world.reconciler.receipts.all() == ()
+
+
+async def test_pods_that_do_not_run_or_are_not_there_cost_the_others_nothing(engine: Engine) -> None:
+    pods = [
+        pod("chat-b", podIP=""),
+        pod("chat-c", podIP="127.0.0.99"),
+        engine.pod,
+        pod("chat-d", phase="Failed"),
+    ]
+    states = await engine.engines.observe(pods, engine.secret, Ref.of(body()))
+    assert [each.engine is not None for each in states] == [False, False, True, False]
+    assert states[0].error == "it does not run yet"
+    assert "cannot be asked" in str(states[1].error)
+    assert states[3].error == "it is on its way out"
+
+
+def answering(make: Any) -> Starlette:
+    async def answer(request: Request) -> Response:
+        return make(request)
+
+    return Starlette(routes=[Route("/admin/v1/{rest:path}", answer, methods=["GET", "PUT"])])
+
+
+STRANGE = [
+    lambda _: Response(b"<html>", status_code=502),
+    lambda _: Response(b"[]", media_type="application/json"),
+    lambda _: JSONResponse({"error": "no"}, status_code=500),
+    lambda _: JSONResponse({}),
+    lambda _: JSONResponse({"receipts": [7], "models": {"chat": 7}, "revision": 3}),
+    lambda _: Response(status_code=302, headers={"location": "https://127.0.0.1:1/"}),
+]
+
+
+@pytest.mark.parametrize("make", STRANGE)
+async def test_an_answer_that_is_none_stands_in_the_state(make: Any, tmp_path: Path) -> None:
+    async with secured(answering(make), tmp_path) as port, Engines(port=port) as engines:
+        there = pod(podIP="127.0.0.1")
+        (state,) = await engines.observe([there], SECRET, Ref.of(body()))
+        assert state.engine is None
+        assert state.error
+        with pytest.raises(EngineError):
+            await engines.push(there, of("models: []"), SECRET, None)
+        with pytest.raises(EngineError):
+            await engines.plan(there, of("models: []"), SECRET)
+
+
+@pytest.mark.parametrize(
+    ("slow", "long", "limit_s", "words"),
+    [("status", "nothing", 0.2, "did not answer in time"), ("nothing", "receipts", 10.0, "longer than 16777216 bytes")],
+)
+async def test_an_answer_that_never_comes_or_is_far_too_long(
+    slow: str, long: str, limit_s: float, words: str, tmp_path: Path
+) -> None:
+    never = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        if scope["path"].endswith(slow):
+            await never.wait()
+        for _ in range(20 if scope["path"].endswith(long) else 0):
+            await send({"type": "http.response.body", "body": b" " * (1 << 20), "more_body": True})
+        await send({"type": "http.response.body", "body": b'{"receipts": []}'})
+
+    limits = Limits(answer_s=limit_s)
+    async with secured(app, tmp_path) as port, Engines(limits, port) as engines:
+        (state,) = await engines.observe([pod(podIP="127.0.0.1")], SECRET, Ref.of(body()))
+        never.set()
+        assert state.engine is None
+        assert words in str(state.error)
+
+
+async def test_ended_engines_ask_nobody() -> None:
+    (state,) = await Engines().observe([pod()], SECRET, Ref.of(body()))
+    assert state.error == "the operator is ending"

@@ -1,0 +1,405 @@
+"""The status of a HalogenModel, case by case: conditions, reasons, revisions, pods, and what kstatus makes of it."""
+
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+from halogen_operator.conditions import find
+from halogen_operator.observed import Observed
+from halogen_operator.pods import PodState, Trouble
+from halogen_operator.reasons import OF, REASONS, Kind, Why, markdown
+from halogen_operator.rollout import decide
+from halogen_operator.status import active_revision, status
+from halogen_operator.wanted import Refusal
+from support.operator_values import (
+    BARE,
+    NOW,
+    engine,
+    fresh,
+    model,
+    pod,
+    problem,
+    receipt,
+    refusal,
+    serving,
+    waiting,
+    wanted,
+)
+
+from halogend.config.custom_resource import tupled
+from halogend.config.custom_resource_status import HalogenModelStatus
+
+OLD, NEW = wanted(), wanted(max_batch=7, generation=2)
+TEMPLATE = {"spec": {"template": {"metadata": {"annotations": {"halogen.dev/template": "t2"}}}}}
+
+
+def told(of, states=(), previous=None, now=NOW, **seen: Any) -> dict[str, Any]:
+    """The status, which the CRD's schema must take and whose reasons the table must have."""
+    if not isinstance(of, Refusal):
+        template = "t2" if seen.get("deployment") else ""
+        seen.setdefault("rollout", decide(of, states, template))
+    found = status(of, Observed(states=tuple(states), **seen), previous or {}, now)
+    assert json.loads(json.dumps(found)) == found
+    HalogenModelStatus.model_validate(tupled(found))
+    for each in found["conditions"]:
+        assert each["observedGeneration"] == found["observedGeneration"] == of.generation
+        assert (Kind(each["type"]), each["status"]) in OF[Why(each["reason"])].kinds
+    return found
+
+
+def conditions(found: dict[str, Any]) -> dict[str, str]:
+    return {each["type"]: f"{each['status']} {each['reason']}" for each in found["conditions"]}
+
+
+def message(found: dict[str, Any], kind: Kind) -> str:
+    return str(find(found, kind)["message"])
+
+
+def kstatus(found: dict[str, Any], generation: int) -> str:
+    """What tools that follow kstatus make of it (cli-utils, pkg/kstatus/status: the generic rules, in their order)."""
+    if found.get("observedGeneration") != generation:
+        return "InProgress"
+    if find(found, Kind.RECONCILING).get("status") == "True":
+        return "InProgress"
+    if find(found, Kind.STALLED).get("status") == "True":
+        return "Failed"
+    return "Current" if find(found, Kind.READY).get("status") == "True" else "InProgress"
+
+
+def later(seconds: float) -> dt.datetime:
+    return NOW + dt.timedelta(seconds=seconds)
+
+
+def test_it_serves() -> None:
+    found = told(NEW, [serving(NEW)])
+    assert conditions(found) == {
+        "Ready": "True Serving",
+        "Validated": "True Accepted",
+        "Reconciling": "False Serving",
+        "Stalled": "False AsAsked",
+        "Degraded": "False AsAsked",
+    }
+    assert kstatus(found, 2) == "Current"
+    assert kstatus(found, 3) == "InProgress"  # an edit that nobody has seen yet
+    assert found["active"] == {"revision": NEW.revision[:12]}
+    assert found["desired"] == {"revision": NEW.revision[:12], "generation": 2}
+    assert (found["replicas"], found["readyReplicas"], found["updatedReplicas"]) == (1, 1, 1)
+    assert found["selector"] == "app.kubernetes.io/name=halogend,app.kubernetes.io/instance=chat"
+    assert found["pods"] == [
+        {
+            "name": "chat-a",
+            "ready": True,
+            "revision": NEW.revision[:12],
+            "desired": NEW.revision[:12],
+            "receipt": "r1",
+            "outcome": "applied",
+        }
+    ]
+    assert found["lastReceipt"]["id"] == "r1"
+    assert "progress" not in found
+    assert message(found, Kind.READY) == f"1 of 1 pods serve by revision {NEW.revision[:12]}"
+
+
+def test_nothing_is_there_yet() -> None:
+    found = told(OLD)
+    assert conditions(found)["Ready"] == "False Progressing"
+    assert conditions(found)["Validated"] == "Unknown NotJudged"
+    assert conditions(found)["Reconciling"] == "True Progressing"
+    assert kstatus(found, 1) == "InProgress"
+    assert "active" not in found
+    assert message(found, Kind.READY) == "nothing serves; 0 of 1 pods serve; waiting for pods: 1 to come"
+
+
+def test_o2_a_refused_spec_is_never_ready_and_says_where_and_what_serves_on() -> None:
+    bad = refusal(generation=3, watermarks={"soft": 0.9, "hard": 0.5})
+    found = told(bad, [serving(NEW)])
+    assert conditions(found) == {
+        "Ready": "False Rejected",
+        "Validated": "False Rejected",
+        "Reconciling": "False Rejected",
+        "Stalled": "True Rejected",
+        "Degraded": "False AsAsked",
+    }
+    assert kstatus(found, 3) == "Failed"
+    assert found["active"] == {"revision": NEW.revision[:12]}
+    assert "desired" not in found
+    assert message(found, Kind.READY).startswith(f"revision {NEW.revision[:12]} serves on; spec.watermarks")
+    assert "spec.watermarks" in message(found, Kind.VALIDATED)
+    assert (found["readyReplicas"], found["updatedReplicas"]) == (1, 0)
+
+
+def refused_by(outcome: str, code: str = "HCF-1019") -> PodState:
+    record = receipt(NEW, outcome, number=2, problems=[problem("models[0].watermarks.soft", code=code)])
+    desired = OLD if outcome == "rejected" else NEW
+    return PodState(pod(), engine(desired, active=OLD, receipts=[record, receipt(OLD)]))
+
+
+def test_o2_a_spec_that_a_pod_rejects_is_stalled_and_the_revision_before_serves_on() -> None:
+    found = told(NEW, [refused_by("rejected")])
+    assert conditions(found) == {
+        "Ready": "False Rejected",
+        "Validated": "False Rejected",
+        "Reconciling": "False Rejected",
+        "Stalled": "True Rejected",
+        "Degraded": "False AsAsked",
+    }
+    assert found["active"]["revision"] == OLD.revision[:12] != found["desired"]["revision"]
+    text = f"revision {OLD.revision[:12]} serves on; spec.watermarks.soft: HCF-1019: soft must be below hard (lower it)"
+    assert message(found, Kind.READY) == f"{text} (chat-a, receipt r2)"
+    assert found["lastReceipt"]["problems"] == ["spec.watermarks.soft: HCF-1019: soft must be below hard (lower it)"]
+    assert found["pods"][0]["outcome"] == "rejected"
+    assert kstatus(found, 2) == "Failed"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why"),
+    [("failed", "LoadFailed"), ("partially_applied", "LoadFailed"), ("rolled_back", "RolledBack")],
+)
+def test_o2_a_generation_that_does_not_run_is_never_ready(outcome, why) -> None:
+    found = conditions(told(NEW, [refused_by(outcome)]))
+    assert (found["Ready"], found["Stalled"], found["Validated"]) == (f"False {why}", f"True {why}", "True Accepted")
+
+
+def test_changes_that_somebody_holds() -> None:
+    found = told(NEW, [refused_by("rejected", code="HRT-1018")])
+    assert conditions(found)["Stalled"] == "True ChangesHeld"
+    assert conditions(found)["Validated"] == "Unknown NotJudged"
+    held = PodState(pod(), engine(NEW, hold={"since": 0, "by": "uid:0"}))
+    found = told(NEW, [held])
+    assert (conditions(found)["Ready"], conditions(found)["Degraded"]) == ("True Serving", "True ChangesHeld")
+
+
+def test_an_edit_is_on_its_way() -> None:
+    loading = engine(NEW, active=OLD, models={"chat": model(loaded=(43, 100))}, receipts=[receipt(NEW, None)])
+    found = told(NEW, [PodState(pod(), loading)])
+    assert conditions(found) == {
+        "Ready": "False Progressing",
+        "Validated": "True Accepted",
+        "Reconciling": "True Progressing",
+        "Stalled": "False Progressing",
+        "Degraded": "False AsAsked",
+    }
+    assert message(found, Kind.RECONCILING) == "0 of 1 pods serve; waiting for chat-a to serve: weights, 40 %"
+    assert found["active"]["revision"] == OLD.revision[:12]
+    assert found["progress"] == {"generation": 2, "at": "2026-05-04T12:00:00Z", "mark": "0.0.1.1.1.40"}
+
+
+def test_scaled_to_zero() -> None:
+    none = wanted(replicas=0, generation=2)
+    found = told(none, [])
+    assert conditions(found)["Ready"] == "True ScaledToZero"
+    assert kstatus(found, 2) == "Current"
+    assert conditions(told(none, [serving(none)]))["Ready"] == "False Progressing"
+
+
+def test_enough_pods_serve_and_one_is_missing() -> None:
+    three = wanted(replicas=3)
+    there = [serving(three, "chat-a"), serving(three, "chat-b"), fresh("chat-c")]
+    found = told(three, there)
+    assert (conditions(found)["Ready"], conditions(found)["Degraded"]) == ("True Serving", "False AsAsked")
+    assert kstatus(found, 1) == "InProgress"
+    past = told(three, there, found, later(601))
+    assert (conditions(past)["Ready"], conditions(past)["Degraded"]) == ("True Serving", "True TooFewPods")
+    assert message(past, Kind.DEGRADED) == "2 of 3 pods serve"
+    assert kstatus(past, 1) == "Failed"
+    two_missing = told(three, [serving(three, "chat-a"), fresh("chat-b"), fresh("chat-c")])
+    assert conditions(two_missing)["Ready"] == "False Progressing"
+
+
+def test_o2_as_long_as_one_pod_answers_by_something_else_it_is_not_ready() -> None:
+    three = wanted(replicas=3, max_batch=7, generation=2)
+    found = told(three, [serving(three, "chat-a"), serving(three, "chat-b"), serving(OLD, "chat-c")])
+    assert conditions(found)["Ready"] == "False Progressing"
+    assert found["updatedReplicas"] == 2
+
+
+def test_pods_of_an_old_template_are_not_the_generation_that_is_asked_for() -> None:
+    old = told(NEW, [serving(NEW, template="t1")], deployment=TEMPLATE)
+    assert conditions(old)["Ready"] == "False Progressing"
+    assert old["updatedReplicas"] == 0
+    new = told(NEW, [serving(NEW, template="t2")], deployment=TEMPLATE)
+    assert conditions(new)["Ready"] == "True Serving"
+
+
+# --- the deadline -------------------------------------------------------------------------------------
+
+
+def test_o11_past_the_deadline_a_pod_that_nobody_takes_is_told() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes: no gpu"}
+    states = [PodState(pod(ready=False, podIP="", conditions=[condition]), None, "it does not run yet")]
+    before = told(OLD, states)
+    assert conditions(before)["Stalled"] == "False Progressing"
+    assert "chat-a: 0/3 nodes: no gpu" in message(before, Kind.READY)
+    almost = told(OLD, states, before, later(599))
+    assert conditions(almost) == conditions(before)
+    past = told(OLD, states, almost, later(600))
+    assert conditions(past)["Stalled"] == "True Unschedulable"
+    assert conditions(past)["Reconciling"] == "False Unschedulable"
+    assert conditions(past)["Ready"] == "False Unschedulable"
+    assert message(past, Kind.STALLED).startswith("nothing moved for 600 s; ")
+    assert kstatus(past, 1) == "Failed"
+    again = told(OLD, [fresh()], past, later(700))
+    assert conditions(again)["Stalled"] == "False Progressing"
+    assert again["progress"]["at"] == "2026-05-04T12:11:40Z"
+
+
+STUCK = [
+    (PodState(pod(ready=False, containerStatuses=[waiting("ImagePullBackOff")])), {}, "ImagePull"),
+    (PodState(pod(ready=False, containerStatuses=[waiting("CrashLoopBackOff")])), {}, "CrashLoop"),
+    (PodState(pod(ready=False), engine(OLD, active=BARE, models={"chat": model("failed")})), {}, "EngineFailed"),
+    (PodState(pod(ready=False), None, "it did not answer in time"), {}, "AdminUnreachable"),
+    (fresh(), {"troubles": (Trouble(Why.CHILD_REFUSED, "quota"),)}, "ChildRefused"),
+    (fresh(), {}, "ProgressDeadlineExceeded"),
+]
+
+
+@pytest.mark.parametrize(("state", "seen", "why"), STUCK)
+def test_o11_what_it_is_that_does_not_move(state, seen, why) -> None:
+    short = wanted(update={"progressDeadlineSeconds": 10})
+    past = told(short, [state], told(short, [state], **seen), later(10), **seen)
+    assert conditions(past)["Stalled"] == f"True {why}"
+
+
+def test_o11_a_deployment_that_may_not_make_pods() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    deployment = {**TEMPLATE, "status": {"conditions": [failure]}}
+    past = told(OLD, [], told(OLD, [], deployment=deployment), later(601), deployment=deployment)
+    assert conditions(past)["Stalled"] == "True PodsNotMade"
+    assert "exceeded quota" in message(past, Kind.STALLED)
+
+
+def loading(percent: int) -> PodState:
+    models = {"chat": model("loading", loaded=(percent, 100))}
+    return PodState(pod(ready=False), engine(OLD, active=BARE, models=models, receipts=[receipt(OLD, None)]))
+
+
+def test_a_large_model_may_load_for_hours_as_long_as_it_loads() -> None:
+    found = told(OLD, [loading(0)])
+    for step in range(1, 20):
+        found = told(OLD, [loading(5 * step)], found, later(590 * step))
+        assert conditions(found)["Stalled"] == "False Progressing"
+    stuck = told(OLD, [loading(95)], found, later(590 * 19 + 600))
+    assert conditions(stuck)["Stalled"] == "True ProgressDeadlineExceeded"
+    moved = told(OLD, [loading(100)], stuck, later(590 * 19 + 700))
+    assert conditions(moved)["Stalled"] == "False Progressing"
+
+
+def test_a_pod_that_starts_again_and_again_does_not_move() -> None:
+    crashing = PodState(pod(ready=False, containerStatuses=[waiting("CrashLoopBackOff")]), None, "refused")
+    found: dict[str, Any] = {}
+    for turn in range(8):
+        found = told(OLD, [loading(30) if turn % 2 else crashing], found, later(150 * turn))
+    assert conditions(found)["Stalled"].startswith("True")
+
+
+def test_the_deadline_begins_anew_with_each_generation() -> None:
+    found = told(OLD, [fresh()])
+    found = told(NEW, [fresh()], found, later(599))
+    assert found["progress"]["generation"] == 2
+    assert conditions(told(NEW, [fresh()], found, later(1000)))["Stalled"] == "False Progressing"
+
+
+@pytest.mark.parametrize("progress", [{"at": "yesterday"}, {"mark": "all"}, {"at": "2027-01-01T00:00:00Z"}, {}])
+def test_a_status_that_somebody_spoilt_is_begun_anew(progress) -> None:
+    before = told(OLD, [fresh()])
+    spoilt = {**before, "progress": {**before["progress"], **progress} if progress else None}
+    found = told(OLD, [fresh()], spoilt, later(5))
+    assert found["progress"]["generation"] == 1
+    assert conditions(found)["Stalled"] == "False Progressing"
+
+
+# --- plan only ----------------------------------------------------------------------------------------
+
+HELD_BACK = wanted(max_batch=7, generation=2, annotations={"halogen.dev/plan-only": "true"})
+
+
+def test_plan_only_is_told_and_not_done() -> None:
+    found = told(HELD_BACK, [serving(OLD)], plan={"generation": 2, "outcome": "changes"})
+    assert conditions(found) == {
+        "Ready": "False PlanOnly",
+        "Validated": "Unknown NotJudged",
+        "Reconciling": "False PlanOnly",
+        "Stalled": "False AsAsked",
+        "Degraded": "False AsAsked",
+    }
+    assert found["plan"] == {"generation": 2, "outcome": "changes"}
+    assert found["active"]["revision"] == OLD.revision[:12]
+    same = told(HELD_BACK, [serving(HELD_BACK)], plan={"outcome": "unchanged"})
+    assert conditions(same)["Ready"] == "True Serving"
+
+
+def test_a_plan_that_would_be_rejected() -> None:
+    problems = ["spec.model: HCF-1040: no such folder"]
+    found = told(HELD_BACK, [serving(OLD)], plan={"outcome": "rejected", "problems": problems})
+    assert (conditions(found)["Stalled"], conditions(found)["Validated"]) == ("True Rejected", "False Rejected")
+    assert problems[0] in message(found, Kind.VALIDATED)
+
+
+# --- what is degraded ---------------------------------------------------------------------------------
+
+
+def test_what_serves_and_is_not_as_it_should_be() -> None:
+    changed = {"chat": model(degraded="InputsChanged: weights are other ones")}
+    found = told(OLD, [PodState(pod(), engine(OLD, models=changed))])
+    assert (conditions(found)["Ready"], conditions(found)["Degraded"]) == ("True Serving", "True EngineDegraded")
+    assert message(found, Kind.DEGRADED) == "chat-a: InputsChanged: weights are other ones"
+    assert found["pods"][0]["message"] == "InputsChanged: weights are other ones"
+    silent = told(OLD, [PodState(pod(), None, "it did not answer in time")])
+    assert conditions(silent)["Degraded"] == "True AdminUnreachable"
+    broken = told(OLD, [serving(OLD)], troubles=(Trouble(Why.SECRET_BROKEN, "chat-admin has no usable tls.key"),))
+    assert conditions(broken)["Degraded"] == "True SecretBroken"
+
+
+# --- what stays ---------------------------------------------------------------------------------------
+
+
+def test_o9_the_same_is_the_same_to_the_byte_and_times_move_with_the_status_alone() -> None:
+    first = told(NEW, [serving(NEW)])
+    assert told(NEW, [serving(NEW)], first, later(3600)) == first
+    edited = told(wanted(max_batch=8, generation=3), [serving(NEW)], first, later(60))
+    moved = {each["type"]: each["lastTransitionTime"] for each in edited["conditions"]}
+    assert moved == {
+        "Ready": "2026-05-04T12:01:00Z",
+        "Validated": "2026-05-04T12:01:00Z",
+        "Reconciling": "2026-05-04T12:01:00Z",
+        "Stalled": "2026-05-04T12:00:00Z",
+        "Degraded": "2026-05-04T12:00:00Z",
+    }
+    again = told(wanted(max_batch=8, generation=3), [serving(NEW)], edited, later(120))
+    assert again == edited
+
+
+def test_conditions_of_others_are_not_kept_and_all_five_are_there_always() -> None:
+    foreign = {"conditions": [{"type": "Foreign", "status": "True", "lastTransitionTime": "x"}]}
+    found = told(NEW, [serving(NEW)], foreign)
+    assert [each["type"] for each in found["conditions"]] == [each.value for each in Kind]
+
+
+def test_at_most_32_pods_are_shown_those_with_something_to_tell_first() -> None:
+    many = wanted(replicas=40)
+    states = [serving(many, f"chat-{number:02}") for number in range(39)] + [fresh("chat-99")]
+    found = told(many, states)
+    assert len(found["pods"]) == 32
+    assert found["pods"][0]["name"] == "chat-99"
+    assert (found["replicas"], found["updatedReplicas"]) == (40, 39)
+
+
+def test_the_active_revision_is_the_one_that_most_requests_are_answered_by() -> None:
+    old, new = OLD.revision[:12], NEW.revision[:12]
+    mixed = [serving(OLD, "a"), serving(OLD, "b"), serving(NEW, "c")]
+    assert active_revision(mixed, new) == old
+    assert active_revision(mixed[1:], new) == old
+    assert active_revision([*mixed[1:], serving(NEW, "d")], new) == new
+    assert active_revision([fresh()], new) is None
+
+
+# --- the table ----------------------------------------------------------------------------------------
+
+
+def test_every_reason_is_in_the_table_once_and_the_table_is_for_people() -> None:
+    assert [each.why for each in REASONS] == list(Why)
+    assert all(each.meaning.endswith((".", "now")) for each in REASONS)
+    text = markdown()
+    assert "| Stalled True | `Rejected` |" in text
+    assert text.count("\n") == 2 + sum(len({kind for kind, _ in each.kinds}) for each in REASONS)
