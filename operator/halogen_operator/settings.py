@@ -6,6 +6,7 @@ Owns the command line and its defaults. Reads no environment (`__main__` hands i
 from __future__ import annotations
 
 import argparse
+import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--peering", metavar="NAME", help="agree with other operators by this peering object")
     made.add_argument("--priority", type=int, default=0, help="the peer of the highest priority acts (default 0)")
     made.add_argument("--image", default=DEFAULT_IMAGE, help=f"what models run by default ({DEFAULT_IMAGE})")
+    made.add_argument("--bind", type=_address, default=Settings.bind, help="where pods listen; :: where all is IPv6")
     made.add_argument("--workers", type=_positive, default=8, help="models looked at side by side (default 8)")
     made.add_argument("--host", default=Settings.host, help="of /livez, /readyz and /metrics")
     made.add_argument("--port", type=int, default=_PORT, help=f"of /livez, /readyz and /metrics ({_PORT}; 0: any)")
@@ -89,6 +91,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
         peering=told.peering,
         priority=told.priority,
         image=told.image,
+        bind=told.bind,
         version=version,
         workers=told.workers,
         host=told.host,
@@ -97,6 +100,11 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
         identity=environment.get("POD_NAME") or Settings.identity,
         namespace=environment.get("POD_NAMESPACE") or Settings.namespace,
     )
+
+
+def _address(text: str) -> str:
+    """Raises ValueError, as argparse wants it."""
+    return str(ipaddress.ip_address(text))
 
 
 def _positive(text: str) -> int:

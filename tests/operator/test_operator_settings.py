@@ -25,11 +25,17 @@ def test_the_pod_says_where_it_runs() -> None:
 
 def test_every_option_is_a_setting() -> None:
     line = "--namespace a --kubeconfig k --context c --server s --peering p --priority 3 --image i --workers 2"
-    settings = parse([*line.split(), "--host", "::1", "--port", "0", "--log-level", "debug"], {}, "1")
+    settings = parse([*line.split(), "--host", "::1", "--port", "0", "--log-level", "debug", "--bind", "::"], {}, "1")
     assert settings.kubeconfig == Path("k")
     assert (settings.context, settings.server, settings.peering, settings.priority) == ("c", "s", "p", 3)
     assert (settings.image, settings.workers, settings.host, settings.port) == ("i", 2, "::1", 0)
-    assert settings.log_level == "debug"
+    assert (settings.log_level, settings.bind) == ("debug", "::")
+
+
+def test_a_name_is_no_address_to_listen_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--all-namespaces", "--bind", "pod"], {}, "1")
+    assert "--bind" in capsys.readouterr().err
 
 
 def test_no_workers_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
