@@ -27,7 +27,7 @@ from typing import Any, Self
 import kmock
 import yaml
 from aiohttp import web
-from support.kube import discovery
+from support.kube import discovery, rbac
 from support.kube.errors import ApiError, method_not_allowed, no_such_path, unauthorized
 from support.kube.faults import Call, CutError, Faults
 from support.kube.garbage import Garbage
@@ -114,6 +114,13 @@ class FakeKube(kmock.RawHandler):
         """Make one; returns its name."""
         self.objects.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         return name
+
+    def only_as(self, account: str, namespace: str) -> None:
+        """From now on callers may do what the roles that are stored now grant this ServiceAccount; the rest is 403."""
+        kinds = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+        given = rbac.grants(account, namespace, [one for kind in kinds for one in self.objects.list(kind)])
+        user = f"system:serviceaccount:{namespace}:{account}"
+        self.faults.hook(lambda call: rbac.check(call, given, user), times=None)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()

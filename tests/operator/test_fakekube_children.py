@@ -63,3 +63,12 @@ async def test_deleting_the_model_takes_its_children(kube, stored):
     kinds = [child["kind"] for _, child in stored(body)]
     kube.objects.delete("HalogenModel", body["metadata"]["name"])
     await kube.until(lambda: not any(kube.objects.list(kind, "default") for kind in kinds))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_pods_of_every_example_are_let_into_a_restricted_namespace(kube, stored, path):
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    kube.objects.patch("Namespace", "default", {"metadata": {"labels": labels}})
+    (template,) = [child["spec"]["template"] for _, child in stored(_model(path)) if child["kind"] == "Deployment"]
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | {"name": "p", "namespace": "default"}}
+    assert kube.objects.create(body | {"spec": template["spec"]})

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from support.kube import builtin_rules, cel, crd, managers, structural
+from support.kube import builtin_rules, cel, crd, managers, pod_security, structural
 from support.kube.bodies import SYSTEM, addressed, kept, own_part, without_system
 from support.kube.decoding import declared, decoded
 from support.kube.errors import (
@@ -28,6 +28,7 @@ from support.kube.kinds import Kind, Kinds
 from support.kube.managers import Manager
 from support.kube.requests import Ask, Deletion
 from support.kube.store import Object, Store
+from support.kube.strategy import HOLDS, grace_s, is_held, is_new_generation, seen_by_rules, timeless
 
 _BLOCKING = {
     "FieldValueRequired",
@@ -185,13 +186,15 @@ class Writes:
             found += crd.problems(body)
         if found:
             raise invalid(ask.kind, ask.name, found)
+        if before is None or before.get("spec") != body.get("spec"):
+            pod_security.admit(ask, body, self._store.get(("", "namespaces"), ("", ask.namespace)))
 
     def _custom_problems(self, kind: Kind, body: dict[str, Any], before: Object | None) -> list[Cause]:
-        schema, checked = kind.schema or {}, _seen_by_rules(body)
+        schema, checked = kind.schema or {}, seen_by_rules(body)
         found = list(structural.problems(schema, checked))
         if any(cause.reason in _BLOCKING for cause in found):
             return [*found, Cause("<nil>", _NOT_CHECKED)]
-        old = None if before is None else _seen_by_rules(before)
+        old = None if before is None else seen_by_rules(before)
         return found + list(self._rules.problems(schema, checked, old, has_old=before is not None))
 
     def _author(self, ask: Ask, operation: str) -> Manager:
@@ -200,17 +203,17 @@ class Writes:
     def _finish(self, ask: Ask, after: dict[str, Any], before: Object | None) -> Object:
         """Count the generation and store, unless nothing changed or nothing shall."""
         if before is not None:
-            if _is_new_generation(ask.kind, before, after):
+            if is_new_generation(ask.kind, before, after):
                 after = after | {
                     "metadata": after["metadata"] | {"generation": before["metadata"].get("generation", 0) + 1}
                 }
-            if _timeless(after) == _timeless(before):
+            if timeless(after) == timeless(before):
                 return before
         if ask.kind.kind == "CustomResourceDefinition" and not ask.subresource:
             after = crd.accepted(after, self._now())
         if ask.is_dry:
             return after
-        if before is not None and after["metadata"].get("deletionTimestamp") and not _is_held(after):
+        if before is not None and after["metadata"].get("deletionTimestamp") and not is_held(after):
             return self._store.drop(ask.kind.key, ask.place)
         stored = self._store.put(ask.kind.key, ask.place, after)
         if ask.kind.kind == "CustomResourceDefinition":
@@ -233,17 +236,17 @@ class Writes:
         if ask.is_dry:
             return before, True
         meta = dict(held)
-        if options.propagation in _HOLDS:
-            meta["finalizers"] = [*meta.get("finalizers", []), _HOLDS[options.propagation]]
-        grace_s = _grace_s(ask.kind, before, options)
-        if grace_s == 0 and not _is_held(before | {"metadata": meta}):
+        if options.propagation in HOLDS:
+            meta["finalizers"] = [*meta.get("finalizers", []), HOLDS[options.propagation]]
+        time_s = grace_s(ask.kind, before, options)
+        if time_s == 0 and not is_held(before | {"metadata": meta}):
             gone = self._store.drop(ask.kind.key, ask.place)
             self._forget(ask.kind, gone)
             return gone, True
-        if "deletionTimestamp" in held and grace_s >= held.get("deletionGracePeriodSeconds", 0):
+        if "deletionTimestamp" in held and time_s >= held.get("deletionGracePeriodSeconds", 0):
             return before, False
-        meta["deletionTimestamp"] = stamp(self._clock() + timedelta(seconds=grace_s))
-        meta["deletionGracePeriodSeconds"] = grace_s
+        meta["deletionTimestamp"] = stamp(self._clock() + timedelta(seconds=time_s))
+        meta["deletionGracePeriodSeconds"] = time_s
         if "generation" in meta and "deletionTimestamp" not in held:
             meta["generation"] += 1
         after = before | {"metadata": meta}
@@ -260,46 +263,3 @@ class Writes:
             meta = found["metadata"]
             self._store.drop((group, plural), (meta.get("namespace", ""), meta["name"]))
         self._kinds.remove(group, plural)
-
-
-_HOLDS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
-
-
-def _timeless(body: Object) -> dict[str, Any]:
-    """Without the times at which its managers wrote: a write that changes these alone is none."""
-    meta = body["metadata"]
-    booked = [entry | {"time": ""} for entry in meta.get("managedFields") or []]
-    return body | {"metadata": meta | {"managedFields": booked}}
-
-
-def _seen_by_rules(body: Object) -> dict[str, Any]:
-    """Of the metadata a schema's rules see the name alone."""
-    meta = {name: body["metadata"][name] for name in ("name", "generateName") if name in body["metadata"]}
-    return body | {"metadata": meta}
-
-
-def _is_held(body: Object) -> bool:
-    return bool(body["metadata"].get("finalizers") or (body["kind"] == "Namespace" and body["spec"].get("finalizers")))
-
-
-def _grace_s(kind: Kind, body: Object, options: Deletion) -> int:
-    """Only a pod that runs somewhere is given time: its kubelet says when it is gone."""
-    if kind.kind != "Pod" or not body.get("spec", {}).get("nodeName"):
-        return 0
-    if body.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
-        return 0
-    if options.grace_s is not None:
-        return options.grace_s
-    return int(body["spec"].get("terminationGracePeriodSeconds", 30))
-
-
-def _is_new_generation(kind: Kind, before: Object, after: dict[str, Any]) -> bool:
-    if not kind.has_generation:
-        return False
-    if kind.is_custom:
-        aside = {"metadata", "status"} if kind.has_status else {"metadata"}
-        return {k: v for k, v in before.items() if k not in aside} != {k: v for k, v in after.items() if k not in aside}
-    if before.get("spec") != after.get("spec"):
-        return True
-    annotated = kind.kind in {"Deployment", "ReplicaSet"}
-    return annotated and before["metadata"].get("annotations") != after["metadata"].get("annotations")
