@@ -3,24 +3,12 @@
 import time
 
 import aiohttp
-import pytest
 from support.cluster import cluster, condition, conditions, usual_children
 from support.pod_traffic import Traffic, ask, daemon_status
-from support.tiny_models import tiny_gemma3, tiny_llama
 
 A, B = "/models/a.gguf", "/models/b.gguf"
 REJECTED = ("Warning", "Rejected")
 GOOD = {"Validated": "True/Accepted", "Ready": "True/Serving", "Stalled": "False/AsAsked", "Degraded": "False/AsAsked"}
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """Two models that answer differently."""
-    folder = tmp_path_factory.mktemp("models")
-    tiny_llama(folder / "a.gguf", layers=2)
-    tiny_gemma3(folder / "b.gguf", layers=2)
-    folder.chmod(0o755)
-    return folder
 
 
 def is_stalled(generation):
@@ -50,9 +38,9 @@ def serves(model, revision):
     return active
 
 
-async def test_o1_o2_o4_a_model_is_made_edited_refused_mended_and_deleted(tmp_path, models):
+async def test_o1_o2_o4_a_model_is_made_edited_refused_mended_and_deleted(tmp_path, two_models):
     """With requests running from the first moment until it is deleted: none of them fails."""
-    async with cluster(tmp_path, models) as here:
+    async with cluster(tmp_path, two_models) as here:
         async with here.operator():
             first = await made(here)
             async with Traffic(here.endpoints, "chat", clients=2) as traffic:

@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from fakekube import FakeKube
 from halogen_operator import login
-from halogen_operator.app import run
+from halogen_operator.app import Started, run
 from halogen_operator.settings import Settings
 from support.controllers import Controllers, is_ready
 from support.kube_client import Body, KubeClient, View
@@ -83,6 +83,14 @@ class Cluster:
             await asyncio.sleep(0.05)
         raise AssertionError(await self.account(name))
 
+    async def eventually(self, what: Callable[[], Awaitable[Any]], patience_s: float = PATIENCE_S) -> Any:
+        """Until the coroutine function gives something true; returns that."""
+        async with asyncio.timeout(patience_s):
+            while not (found := await what()):
+                self.check()
+                await asyncio.sleep(0.05)
+        return found
+
     async def until_settled(self, name: str, generation: int, patience_s: float = PATIENCE_S) -> Body:
         return await self.until(name, lambda model: is_settled(model, generation), patience_s)
 
@@ -136,13 +144,16 @@ class Cluster:
         return "\n".join(map(str, [model and model.get("status"), *pods, *events, *logs]))
 
     @contextlib.asynccontextmanager
-    async def operator(self) -> AsyncIterator[None]:
+    async def operator(self) -> AsyncIterator[Started]:
         """Runs an operator for as long as the block."""
-        stop = asyncio.Event()
-        task = asyncio.create_task(run(self.settings, stop, access=self.access), name="operator")
+        stop, told = asyncio.Event(), asyncio.get_running_loop().create_future()
+        running = run(self.settings, stop, access=self.access, on_start=told.set_result)
+        task = asyncio.create_task(running, name="operator")
         self.tasks.append(task)
         try:
-            yield
+            await asyncio.wait([told, task], return_when=asyncio.FIRST_COMPLETED)
+            self.check()
+            yield await told
         finally:
             self.tasks.remove(task)
             stop.set()

@@ -17,7 +17,7 @@ _BREATH_S = 0.05  # of a client, between two requests: two cores are for what is
 
 
 async def ask(session: aiohttp.ClientSession, url: str, model: str, prompt: str, tokens: int = TOKENS) -> str:
-    """A whole streamed answer. Raises AssertionError on anything else."""
+    """A whole streamed answer, its first token included. Raises AssertionError on anything else."""
     body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True}
     text, is_done = "", False
     async with session.post(f"{url}/v1/completions", json=body) as response:
