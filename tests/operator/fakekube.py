@@ -19,6 +19,7 @@ import asyncio
 import functools
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -120,7 +121,13 @@ class FakeKube(kmock.RawHandler):
         kinds = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
         given = rbac.grants(account, namespace, [one for kind in kinds for one in self.objects.list(kind)])
         user = f"system:serviceaccount:{namespace}:{account}"
-        self.faults.hook(lambda call: rbac.check(call, given, user), times=None)
+
+        def strike(call: Call) -> None:
+            rbac.check(call, given, user)
+            if call.verb == "patch" and self.objects.find(call.kind, call.name, call.namespace) is None:
+                rbac.check(replace(call, verb="create", name="", subresource=""), given, user)  # an apply may make it
+
+        self.faults.hook(strike, times=None)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()

@@ -60,6 +60,13 @@ async def test_names_and_subresources_are_granted_by_name(kube, bound, wire):
     assert (await wire.get(wire.path("Deployment", "d")))[0] == 403
 
 
+async def test_an_apply_that_makes_an_object_needs_the_right_to_create(kube, bound, wire):
+    kube.objects.create(config_map("there"))
+    bound({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]})
+    assert (await wire.apply(wire.path("ConfigMap", "there"), config_map("there")))[0] == 200
+    assert (await wire.apply(wire.path("ConfigMap", "new"), config_map("new")))[0] == 403
+
+
 @pytest.fixture
 def restricted(kube):
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
