@@ -18,6 +18,7 @@ CHOSEN: dict[str, Any] = {
     "engineImage": "registry.example/halogend:cuda",
     "namespaces": ["chat", "code"],
     "peering": {"name": "pair", "priority": 7},
+    "bind": "::",
     "logLevel": "debug",
     "workers": 3,
     "resources": {"requests": {"cpu": "2"}},
@@ -167,6 +168,7 @@ def test_a_chart_with_everything_set() -> None:
     deployment = manifests["Deployment", "halogen-system", "second"]
     told = settings_of(deployment)
     assert (told.namespaces, told.peering, told.priority) == (("chat", "code"), "pair", 7)
+    assert (told.bind, told.host) == ("::", "::")
     assert (told.image, told.log_level, told.workers) == ("registry.example/halogend:cuda", "debug", 3)
     pod = deployment["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry.example/operator:3"
