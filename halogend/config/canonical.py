@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -27,8 +28,13 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"}
 
 def canonical(document: Document) -> str:
     """YAML, ending in a newline."""
+    return written(_plain(document))
+
+
+def written(values: Mapping[str, Any]) -> str:
+    """YAML of plain values in the order given, spelt as the canonical form is: any reader takes each for what it is."""
     text: str = yaml.dump(
-        _plain(document),
+        values,
         Dumper=_Dumper,
         sort_keys=False,
         default_flow_style=False,

@@ -6,7 +6,6 @@ same code reads it that a daemon has, so that what is wrong is known before anyb
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ from halogen_operator.names import (
     TLS_CERT,
     TLS_KEY,
 )
-from halogend.config.canonical import canonical, revision
-from halogend.config.custom_resource import HalogenModelSpec, model_entry
+from halogend.config.canonical import canonical, revision, written
+from halogend.config.custom_resource import DOCUMENT_KEYS, HalogenModelSpec, model_entry
 from halogend.config.custom_resource_parts import ApiKeySpec
 from halogend.config.parse import parse
 from halogend.config.problems import Problem
@@ -35,15 +34,15 @@ from halogend.config.schema import API_VERSION, Document
 _MODEL = re.compile(r"^models\[0\]\.?")
 _KEY = re.compile(r"^server\.auth\.keys\[(\d+)\]")
 _LINE = re.compile(r" \(line \d+\)")
-_BREAKS = re.compile(r"[\x7f-\x9f\u2028\u2029\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A document's canonical text and its revision; with `problems` both are empty."""
+    """A document's canonical text, its revision, and the text without defaults; with `problems` all are empty."""
 
     text: str = ""
     revision: str = ""
+    written: str = ""
     problems: tuple[str, ...] = ()
 
 
@@ -51,18 +50,20 @@ def document_of(raw: Mapping[str, Any], spec: HalogenModelSpec, name: str, house
     """Of a spec, as it was written and as it was read; `name` is the HalogenModel's. Paths are taken as they are:
     `${NAME}` would be the operator's environment, and is refused."""
     server = server_section(spec, house)
-    plain = {"apiVersion": API_VERSION, "server": server, "models": [model_entry(raw, name)]}
-    parsed = parse(_text(plain), "spec", {})
+    entry = model_entry(raw, name)
+    ordered = {key: entry[key] for key in (*DOCUMENT_KEYS, *entry) if key in entry}
+    text = written({"apiVersion": API_VERSION, "server": server, "models": [ordered]})
+    parsed = parse(text.encode(), "spec", {})
     problems = check(parsed)
     if problems or parsed.document is None:
         return Found(problems=tuple(dict.fromkeys(_told(problem) for problem in problems)))
-    return Found(canonical(parsed.document), revision(parsed.document))
+    return Found(canonical(parsed.document), revision(parsed.document), text)
 
 
 def bare(spec: HalogenModelSpec, house: House) -> str:
     """Without models: what a pod starts with before any document was accepted."""
     plain = {"apiVersion": API_VERSION, "server": server_section(spec, house), "allow_empty": True, "models": []}
-    return canonical(_parsed(_text(plain)))
+    return written(plain)
 
 
 def rehoused(text: str, spec: HalogenModelSpec, house: House) -> str:
@@ -109,12 +110,6 @@ def _key(each: ApiKeySpec) -> dict[str, Any]:
         "classes": list(each.classes) or None,
     }
     return {name: value for name, value in plain.items() if value is not None}
-
-
-def _text(plain: Mapping[str, Any]) -> bytes:
-    """JSON that YAML reads as the same: what it takes for the break of a line is escaped."""
-    text = json.dumps(plain, ensure_ascii=False)
-    return _BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
 
 
 def _parsed(text: bytes) -> Document:

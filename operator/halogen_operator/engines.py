@@ -83,7 +83,7 @@ class Engines:
         headers = {"content-type": "application/yaml", "halogen-origin": origin}
         if if_match is not None:
             headers["if-match"] = f'"{if_match}"'
-        status, body = await call.json("PUT", "/document?wait=none&file=spec", wanted.document.encode(), headers)
+        status, body = await call.json("PUT", "/document?wait=none&file=spec", wanted.written.encode(), headers)
         if status == _CONFLICT and "id" not in body:
             raise OvertakenError(_told(pod, status, body))
         if "id" not in body:
@@ -95,7 +95,7 @@ class Engines:
         call = self._call(pod, secret, wanted.ref, total_s=self._limits.plan_s)
         headers = {"content-type": "application/yaml"}
         path = "/document?dry_run=true&file=spec"
-        status, body = await call.json("PUT", path, wanted.document.encode(), headers)
+        status, body = await call.json("PUT", path, wanted.written.encode(), headers)
         if status not in (_OK, _REJECTED) or "outcome" not in body:
             raise EngineError(_told(pod, status, body))
         return body

@@ -91,7 +91,7 @@ async def _carry_out(wanted: Wanted, body: Mapping[str, Any], world: World) -> t
         await remove_unwanted(world.kube, world.store, wanted.ref, manifests)
     troubles += tuple(Trouble(Why.CHILD_REFUSED, each) for each in refused)
     seen = replace(await _observe(wanted, world, secret), troubles=troubles)
-    if seen.rollout.serving and held.document != wanted.document:
+    if seen.rollout.serving and held.document != wanted.written:
         await _keep(wanted, held, secret, world)
     pushed = await _push(wanted, seen, secret, world)
     return seen, pushed
@@ -141,7 +141,7 @@ async def _plan(wanted: Wanted, body: Mapping[str, Any], seen: Observed, world: 
 
 async def _keep(wanted: Wanted, held: Held, secret: Mapping[str, bytes], world: World) -> None:
     """A pod serves the document: those that start from now on may start with it."""
-    manifests = render(wanted, replace(held, document=wanted.document), secret, world.house)
+    manifests = render(wanted, replace(held, document=wanted.written), secret, world.house)
     config_map = [each for each in manifests if each["kind"] == CONFIG_MAP.name]
     await applied(world.kube, world.store, wanted.ref, config_map)
 

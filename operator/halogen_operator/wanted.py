@@ -39,13 +39,15 @@ class Ref:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a sound spec asks for. `document` is the canonical text that every pod is to serve and `revision` its
-    sha256, 64 digits; `devices` is how many accelerators of `accelerator` that takes. `is_plan_only`: nothing may be
-    changed, what would be is told."""
+    sha256, 64 digits. `written` is the same with no default filled in: what pods are handed and start with, for a
+    daemon older than the operator refuses a field that it has not heard of. `devices` is how many accelerators of
+    `accelerator` that takes. `is_plan_only`: nothing may be changed, what would be is told."""
 
     ref: Ref
     generation: int
     spec: HalogenModelSpec
     document: str
+    written: str
     revision: str
     devices: int
     accelerator: Vendor | None
@@ -75,7 +77,7 @@ def read(body: Mapping[str, Any], house: House) -> Wanted | Refusal:
     if problems:
         return Refusal(ref, generation, _bounded(problems))
     is_plan_only = (body["metadata"].get("annotations") or {}).get(PLAN_ONLY_ANNOTATION) == "true"
-    return Wanted(ref, generation, spec, found.text, found.revision, devices, accelerator, is_plan_only)
+    return Wanted(ref, generation, spec, found.text, found.written, found.revision, devices, accelerator, is_plan_only)
 
 
 def _bounded(problems: tuple[str, ...]) -> tuple[str, ...]:

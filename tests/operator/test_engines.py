@@ -46,8 +46,9 @@ def of(text: str, generation: int = 1) -> Wanted:
     parsed = parse(text.encode(), "spec", {}).document
     assert isinstance(spec, Wanted)
     if parsed is None:
-        return dataclasses.replace(spec, document=text, revision=hashlib.sha256(text.encode()).hexdigest())
-    return dataclasses.replace(spec, document=canonical(parsed), revision=revision(parsed))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return dataclasses.replace(spec, document=text, written=text, revision=digest)
+    return dataclasses.replace(spec, document=canonical(parsed), written=text, revision=revision(parsed))
 
 
 @contextlib.asynccontextmanager

@@ -165,7 +165,7 @@ def test_the_first_document_has_the_listeners_and_no_model() -> None:
     text = document(rendered())
     assert text == bare_document(wanted(), HOUSE)
     assert yaml.safe_load(text)["models"] == []
-    assert yaml.safe_load(text)["server"] == yaml.safe_load(wanted().document)["server"]
+    assert yaml.safe_load(text)["server"] == yaml.safe_load(wanted().written)["server"]
 
 
 def test_an_accepted_document_stays_whatever_the_spec_says_now() -> None:

@@ -48,6 +48,21 @@ def test_the_document_is_one_that_a_daemon_accepts_as_it_is() -> None:
     assert revision(parsed.document) == found.revision
 
 
+def test_what_is_handed_over_is_the_same_document_with_no_default_filled_in() -> None:
+    """A daemon older than the operator refuses a field that it has not heard of, even one at its default."""
+    found = wanted(max_batch=3, watermarks={"enabled": False}, warmup={"prompt": "a: \u2028 \x85 😀 'b'"})
+    parsed = read_document(found.written, env={})
+    assert parsed.document is not None
+    assert canonical(parsed.document) == found.document
+    (model,) = yaml.safe_load(found.written)["models"]
+    assert model.keys() == {"name", "model", "max_batch", "watermarks", "warmup"}
+
+
+def test_the_order_of_fields_in_a_spec_makes_no_other_text() -> None:
+    spec = {"max_batch": 3, "model": "/m", "device": ["cpu:0"], "auth": {"none": True}}
+    assert wanted(**spec).written == wanted(**dict(reversed(spec.items()))).written
+
+
 def test_the_model_is_named_as_the_halogen_model_unless_it_says_otherwise() -> None:
     assert model_of(wanted("chat"))["name"] == "chat"
     assert model_of(wanted("chat", name="team/chat-8b"))["name"] == "team/chat-8b"

@@ -150,7 +150,9 @@ class PlayedPods:
         namespace = meta["namespace"]
         secret = self._kube.objects.get("Secret", f"{meta['name']}-admin", namespace)
         text = self._kube.objects.get("ConfigMap", f"{meta['name']}-document", namespace)["data"]["halogend.yaml"]
-        pod = PlayedPod(name, namespace, _free_host(), text, self._judged)
+        document = parse(text.encode(), "document", {}).document
+        assert document is not None
+        pod = PlayedPod(name, namespace, _free_host(), canonical(document), self._judged)
         owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
         metadata = {
             **template["metadata"],
