@@ -125,12 +125,15 @@ class Daemon:
         supervising = asyncio.create_task(self._supervisor.run())
         looking = asyncio.create_task(self._lookout.run())
         feeling = asyncio.create_task(self._devices.run())
+        sparing = asyncio.create_task(self._house.spare.keep(self._is_quiet))
         try:
             return await self._run()
         finally:
             supervising.cancel()
             looking.cancel()
             feeling.cancel()
+            sparing.cancel()
+            await asyncio.wait([sparing])
             self._notifier.close()
             self._activation.close()
 
@@ -208,6 +211,9 @@ class Daemon:
     def _views(self) -> dict[str, Any]:
         devices = {"accelerators": self._devices.view(), "devices_not_seen": self._devices.troubles()}
         return {**self._listeners.view(), "source_watch": self._source.view(), **devices}
+
+    def _is_quiet(self) -> bool:
+        return self._house.is_quiet() and not self._stop.is_set()
 
     def _accepted(self) -> Document | None:
         accepted = self._reconciler.accepted

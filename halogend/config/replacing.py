@@ -52,6 +52,12 @@ class ReloadConfig(ModelReloadConfig):
         ge=1,
         le=64,
     )
+    spare_worker: Literal["auto", "off"] = setting(
+        "Whether an engine process that has imported what loads need stands by for the next one, which is then over "
+        "sooner. `auto`: where its memory is left; it gives that back as soon as a pool or a model wants it.",
+        LIVE,
+        default="auto",
+    )
 
 
 class ProbationConfig(Section):

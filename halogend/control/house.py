@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from halogend.control.cores import Cores
@@ -21,6 +22,7 @@ from halogend.control.replica import Replica
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.router import Router
 from halogend.control.slots import Slots
+from halogend.control.spare import Spare
 from halogend.control.target import Target, Way
 from halogend.control.unit import Unit
 from halogend.obs.metrics import Metrics
@@ -43,6 +45,11 @@ class House:
     loads: Slots = field(default_factory=Slots)
     lingering: Lingering = field(default_factory=Lingering)
     clock: Callable[[], float] = time.time
+
+    @cached_property
+    def spare(self) -> Spare:
+        """The engine process that was started ahead, if there is one."""
+        return Spare(self.host, self.ledger, self.metrics)
 
     def make(self, specs: Sequence[ReplicaSpec], number: int, spec: ReplicaSpec | None = None) -> Generation:
         """With a replica for each of `specs`; where there is none yet, `spec` says what it is made for."""
@@ -119,6 +126,10 @@ class House:
     def any_serving(self) -> bool:
         """Would a load take time from anybody?"""
         return any(unit.alive() is not None or unit.draining for unit in self.units.values())
+
+    def is_quiet(self) -> bool:
+        """Is no change on its way, nothing loaded, and nobody about to be?"""
+        return not any(unit.open_change or unit.filling or unit.reclaims for unit in self.units.values())
 
     def any_gives_back(self) -> bool:
         """Is memory on its way back?"""

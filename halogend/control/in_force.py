@@ -8,12 +8,13 @@ from __future__ import annotations
 import structlog
 
 from halogend.config.facts import FileFact
+from halogend.config.placement import FIRST_DEVICE
 from halogend.config.places import Places
 from halogend.config.schema import Document
 from halogend.control.access import Access
 from halogend.control.house import House
 from halogend.control.machine import Machine
-from halogend.control.plan_report import rooms_of
+from halogend.control.plan_report import NO_ROOM, rooms_of
 from halogend.control.planning import Draft
 
 _log = structlog.get_logger()
@@ -40,6 +41,10 @@ class InForce:
         self._house.loads.resize(document.reload.max_parallel_loads)
         rooms = rooms_of(document, self._machine.devices)
         self._house.metrics.rooms({name: (room.reserve_bytes, room.foreign_bytes) for name, room in rooms.items()})
+        self._house.spare.allow(
+            is_wanted=document.reload.spare_worker == "auto",
+            budget_bytes=rooms.get(FIRST_DEVICE, NO_ROOM).budget_bytes,
+        )
 
     def warn(self, files: tuple[FileFact, ...]) -> None:
         """Once, not at every reload."""

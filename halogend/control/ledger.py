@@ -103,9 +103,15 @@ class Ledger:
     def __init__(self) -> None:
         self.changed = asyncio.Event()
         self._entries: dict[str, _Entry] = {}
+        self._standing_by: dict[str, Holding] = {}
 
     def enter(self, generation: str, holding: Holding) -> None:
         self._entries[generation] = _Entry(holding)
+        self._tell()
+
+    def stand_by(self, name: str, holding: Holding) -> None:
+        """Whoever holds this ends as soon as somebody else wants the bytes: they are shown, and decide nothing."""
+        self._standing_by[name] = holding
         self._tell()
 
     def claim(self, generation: str, key: object, holding: Holding) -> None:
@@ -130,17 +136,25 @@ class Ledger:
         return before - entry.holding.total_bytes
 
     def leave(self, generation: str) -> Holding | None:
-        entry = self._entries.pop(generation, None)
+        entry, standing_by = self._entries.pop(generation, None), self._standing_by.pop(generation, None)
         self._tell()
-        return None if entry is None else entry.holding
+        return standing_by if entry is None else entry.holding
 
     def holding(self, generation: str) -> Holding | None:
         entry = self._entries.get(generation)
         return None if entry is None else entry.holding
 
     def held(self) -> dict[str, Holding]:
-        """Everything that is held now, oldest entry first."""
+        """Everything that is held now, oldest entry first, but for what stands by."""
         return {name: entry.holding for name, entry in self._entries.items()}
+
+    def standing_by(self) -> list[Holding]:
+        """What gives way to anybody."""
+        return list(self._standing_by.values())
+
+    def shown(self) -> dict[str, Holding]:
+        """With what stands by."""
+        return {**self.held(), **self._standing_by}
 
     def taken_bytes(self, device: str, besides: Iterable[str] = ()) -> int:
         left_out = set(besides)
@@ -157,7 +171,7 @@ class Ledger:
                 "kv": h.kv_bytes,
                 "host": h.host_bytes,
             }
-            for name, h in self.held().items()
+            for name, h in self.shown().items()
         }
 
     def by_use(self, device: str) -> dict[str, int]:
@@ -167,6 +181,7 @@ class Ledger:
             "mapped": mapped_bytes(each for h in held for each in h.mapped),
             "working": sum(h.working_bytes for h in held) + host_side(self.held().values(), device),
             "kv": sum(h.kv_bytes for h in held),
+            "spare": sum(h.own_bytes for h in self._standing_by.values() if h.device == device),
         }
 
     def _tell(self) -> None:

@@ -16,7 +16,7 @@ from halogend.control.replica import Replica
 
 def ledger_view(house: House, rooms: Mapping[str, Room], devices: Iterable[str]) -> dict[str, Any]:
     """JSON-ready. `rooms` are the devices of the document; `devices` those to show where there is none."""
-    held, replicas = house.ledger.held(), _replicas(house)
+    held, replicas = house.ledger.shown(), _replicas(house)
     known = dict.fromkeys([*(rooms or devices), *(name for each in held.values() for name in touched(each))])
     return {
         "devices": {device: _device(device, rooms, held, replicas) for device in known},

@@ -22,7 +22,7 @@ from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load_progress import progress_of
 from halogend.control.plan import mib
-from halogend.control.receipts import ModelRecord
+from halogend.control.receipts import ModelRecord, StepRecord
 from halogend.control.replica import Replica
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.shrink import take_room
@@ -53,6 +53,7 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
                 house.tell_of_room(besides=unit)  # pools that made way for it may take what it left
                 house.state(generation, "loading")
                 step.detail.update(generation=generation.number, expected_bytes=expected)
+                _give_spare(generation.replicas, house, step)
                 async with _telling(target.name, generation.replicas):
                     await unless_superseded(unit, target, generation.start())
                     await unless_superseded(unit, target, check_unchanged(generation.spec))
@@ -81,6 +82,7 @@ async def load_replicas(
             async with house.step(record, "load") as step:
                 expected = _enter(replicas, wanted.parts, pools, house)
                 step.detail.update(replicas=[replica.name for replica in replicas], expected_bytes=expected)
+                _give_spare(replicas, house, step)
                 async with _telling(unit.name, replicas):
                     started, needed = all_of(replica.start() for replica in replicas), wanted.indispensable
                     await unless_superseded(unit, wanted.target, started, needed)
@@ -108,6 +110,13 @@ def _enter(replicas: Iterable[Replica], parts: Iterable[Target], pools: Iterable
         house.enter(replica, holding)
         expected += house.ledger.taken_bytes(holding.device) - before
     return expected
+
+
+def _give_spare(replicas: Sequence[Replica], house: House, step: StepRecord) -> None:
+    """An engine that was started ahead has imported what the others have yet to."""
+    taker = house.spare.give_to(replicas)
+    if taker is not None:
+        step.detail.update(spare_worker=taker)
 
 
 def _spec(part: Target, kv_bytes: int, house: House, fingerprint: str) -> ReplicaSpec:

@@ -6,7 +6,7 @@ Pure. The one JSON-ready value that `halogend plan`, `GET /plan` and every dry r
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,22 +59,31 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a device has, and how much of it generations may take, in bytes."""
+    """What a device has, and how much of it generations may take, in bytes. `spare_bytes` are held there by a process
+    that stands by and gives way to anybody: they are counted nowhere else."""
 
     memory_bytes: int
     reserve_bytes: int
     foreign_bytes: int
     budget_bytes: int
+    spare_bytes: int = 0
 
 
 NO_ROOM = Room(0, 0, 0, 0)
 """Of a device that the document has not: what is left there is on its way out."""
 
 
-def rooms_of(document: Document, devices: Iterable[DeviceFacts]) -> dict[str, Room]:
-    """By device, as this document divides and allows it. `devices` are the machine's."""
+def rooms_of(
+    document: Document, devices: Iterable[DeviceFacts], standing_by: Sequence[Holding] = ()
+) -> dict[str, Room]:
+    """By device, as this document divides and allows it. `devices` are the machine's; `standing_by` is the ledger's."""
     return {
-        each.id: Room(*allowance(document, each), each.foreign_bytes, usable_bytes(document, each))
+        each.id: Room(
+            *allowance(document, each),
+            each.foreign_bytes,
+            usable_bytes(document, each),
+            sum(holding.own_bytes for holding in standing_by if holding.device == each.id),
+        )
         for each in divided(document, tuple(devices))
     }
 

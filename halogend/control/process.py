@@ -24,7 +24,10 @@ from halogend.wire.environment import WORKER_ENVIRONMENT
 
 _TAIL_LINES = 40
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "TZ")
+THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Of a child's environment: what differs with the number of its threads."""
 _READ_BYTES = 64 << 10
+_LOOK_ONLY = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _SIGNAL_HINTS = {
     signal.SIGBUS: "; a file that it had mapped was cut short, or its disk cannot be read",
     signal.SIGKILL: "; somebody sent it, or the system was out of memory",
@@ -44,8 +47,7 @@ class Host:
     def child_environ(self, threads: int) -> dict[str, str]:
         """For a child whose operators run on `threads` threads."""
         environ = {name: self.environ[name] for name in _INHERITED if name in self.environ} | dict(WORKER_ENVIRONMENT)
-        environ["OMP_NUM_THREADS"] = str(threads)
-        environ["MKL_NUM_THREADS"] = str(threads)
+        environ |= dict.fromkeys(THREAD_COUNTS, str(threads))
         environ["OPENBLAS_NUM_THREADS"] = "1"
         environ["TOKENIZERS_PARALLELISM"] = "false"
         environ["PYTHONUNBUFFERED"] = "1"
@@ -70,6 +72,14 @@ class Child:
     def stderr_tail(self) -> str:
         lines = [*self._tail, self._partial] if self._partial else list(self._tail)
         return b"\n".join(lines).decode(errors="replace")
+
+    @property
+    def has_ended(self) -> bool:
+        """As it is now, whether that was heard of or not."""
+        try:
+            return self.exited.is_set() or os.waitid(os.P_PID, self.pid, _LOOK_ONLY) is not None
+        except ChildProcessError:
+            return True
 
     def kill(self) -> None:
         """SIGKILL to the whole process group."""
@@ -154,6 +164,17 @@ def spawn(
         if popen.stderr is not None:
             popen.stderr.close()
         raise
+
+
+def hold_to(pid: int, cores: Collection[int]) -> None:
+    """A process that runs is on `cores` from now on (none: it stays where it is): all of its threads, which pass that
+    on to those that they start. Raises OSError."""
+    held: set[int] = set()
+    while cores and (new := {int(each.name) for each in Path(f"/proc/{pid}/task").iterdir()} - held):
+        for thread in new:
+            with contextlib.suppress(ProcessLookupError):  # that thread has just ended
+                os.sched_setaffinity(thread, cores)
+        held |= new
 
 
 def ending(status: int | None) -> str:

@@ -153,7 +153,7 @@ class Reconciler:
                 subject,
                 plan,
                 bytes_,
-                rooms_of(drafted.document, self.machine.devices),
+                rooms_of(drafted.document, self.machine.devices, self.house.ledger.standing_by()),
                 drains(plan, self.house),
                 [drafted.placed(problem) for problem in problems],
             )

@@ -28,7 +28,7 @@ from halogend.control.replica_changes import ReplicaChanges
 from halogend.control.replica_memory import ReplicaMemory
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import Ready, Startup
-from halogend.control.workers import ENGINE, Workers
+from halogend.control.workers import ENGINE, Ahead, Workers
 from halogend.control.working import CONTEXT_BYTES
 from halogend.wire.messages import (
     WIRE_VERSION,
@@ -173,6 +173,10 @@ class Replica:
 
     # --- start ------------------------------------------------------------------------------
 
+    def adopt(self, engine: Ahead) -> None:
+        """It has its engine's process already, not told what to load. Before `start`."""
+        self._workers.adopt(engine)
+
     async def start(self) -> Ready:
         """Processes, load, pool, warm-up, and one real token through the whole path.
 
@@ -181,7 +185,7 @@ class Replica:
         try:
             try:
                 await self._workers.launch(
-                    self.spec.text, self.spec.engine, self.client.connect, dict(self.spec.environ)
+                    self.spec.text, self.spec.engine, self.client.connect, self.spec.engine_environ(self._host)
                 )
             except OSError as error:
                 raise self._startup.error(Code.START_FAILED, f"its processes could not be started: {error}") from error

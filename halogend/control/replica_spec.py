@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from halogend.control.process import Host
+from halogend.wire.environment import backend_environment
 from halogend.wire.messages import EngineSpec, TextSpec
 
 
@@ -23,3 +25,8 @@ class ReplicaSpec:
     device: str = ""
     weight: float = 1.0
     environ: tuple[tuple[str, str], ...] = ()
+
+    def engine_environ(self, host: Host) -> dict[str, str]:
+        """All that its engine's process finds."""
+        of_backend = backend_environment(self.engine.backend, self.engine.device)
+        return host.child_environ(self.engine.threads) | of_backend | dict(self.environ)

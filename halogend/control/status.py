@@ -39,6 +39,7 @@ def status(reconciler: Reconciler, version: str, started_at: float) -> dict[str,
         "models": models,
         "memory": house.ledger.view(),
         "lingering": house.lingering.view(),
+        "spare_worker": house.spare.view(),
         "last_receipt": newest[0].view() if newest else None,
     }
 

@@ -184,7 +184,8 @@ class Steering:
     def ledger(self) -> dict[str, Any]:
         """By device: what it has; by generation: what it is counted with, and what was measured."""
         accepted, devices = self._reconciler.accepted, self._reconciler.machine.devices
-        rooms = {} if accepted is None else rooms_of(accepted.document, devices)
+        standing_by = self._reconciler.house.ledger.standing_by()
+        rooms = {} if accepted is None else rooms_of(accepted.document, devices, standing_by)
         return ledger_view(self._reconciler.house, rooms, [each.id for each in devices])
 
     def _drift(self) -> dict[str, Any] | None:

@@ -51,6 +51,10 @@ class Worker:
             raise
         return worker
 
+    def belongs_to(self, on_message: OnMessage) -> None:
+        """Somebody else's from now on: what it says is heard there, and its pulse is taken anew."""
+        self._on_message, self.pulse = on_message, Pulse(began=time.monotonic())
+
     def tell(self, message: AnyMessage | None) -> None:
         """Sends, unless there is nothing to send or nobody to hear it."""
         if message is not None and self._channel is not None and not self._channel.closed:

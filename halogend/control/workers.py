@@ -9,17 +9,31 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from halogend.control.health import Pulse
 from halogend.control.process import Host, ending, reap
 from halogend.control.worker import OnMessage, Worker
-from halogend.wire.environment import backend_environment
 from halogend.wire.messages import AnyMessage, EngineSpec, StartEngine, StartText, Stop, TextSpec
 from halogend.wire.process import EXIT_PEER_LOST
 
 TEXT, ENGINE = "text", "engine"
 _FOLLOWS = (0, EXIT_PEER_LOST)  # how a process ends because the other one did
 _PEER_GRACE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """An engine that was started and not told what to load. `peer` is the other end of its data socket, for a text
+    process."""
+
+    worker: Worker
+    peer: socket.socket
+
+    def end(self) -> None:
+        self.worker.child.kill()
+        self.worker.close()
+        self.peer.close()
 
 
 class Workers:
@@ -35,6 +49,7 @@ class Workers:
         self._on_message = on_message
         self._on_exit = on_exit
         self._exits: list[asyncio.Task[None]] = []
+        self._ahead: Ahead | None = None
 
     @property
     def pids(self) -> dict[str, int]:
@@ -52,6 +67,12 @@ class Workers:
     def pulses(self) -> dict[str, Pulse]:
         return {role: worker.pulse for role, worker in self.by_role.items()}
 
+    def adopt(self, ahead: Ahead) -> None:
+        """The engine is there already: `launch` starts a text process alone."""
+        self._ahead = ahead
+        ahead.worker.belongs_to(self._on_message)
+        self._look_after(ENGINE, ahead.worker)
+
     async def launch(
         self,
         text: TextSpec,
@@ -59,18 +80,26 @@ class Workers:
         connect: Callable[[socket.socket], Awaitable[None]],
         engine_environ: Mapping[str, str],
     ) -> None:
-        """Starts both; `connect` takes the daemon's end of what carries requests, `engine_environ` is what the engine
-        finds besides. Raises OSError."""
-        text_data, daemon_data = socket.socketpair()
-        text_engine, engine_data = socket.socketpair()
-        with text_data, text_engine, engine_data:  # the children's; our copies are closed in any case
+        """Starts both, or the text process alone where an engine was adopted; `connect` takes the daemon's end of what
+        carries requests. Raises OSError."""
+        with contextlib.ExitStack() as ours:  # the children's; our copies are closed in any case
+            text_data, daemon_data = socket.socketpair()
+            ours.enter_context(text_data)
+            engine_data = None
+            if self._ahead is None:
+                text_engine, engine_data = socket.socketpair()
+                ours.enter_context(engine_data)
+            else:
+                text_engine = self._ahead.peer
+            ours.enter_context(text_engine)
             await connect(daemon_data)
             first = await self._spawn(TEXT, {"data": text_data, "engine": text_engine}, self._host.child_environ(1))
             first.tell(StartText(spec=text))
-            environ = self._host.child_environ(engine.threads) | backend_environment(engine.backend, engine.device)
-            environ |= engine_environ
-            second = await self._spawn(ENGINE, {"data": engine_data}, environ)
-            second.tell(StartEngine(spec=engine))
+            if engine_data is None:
+                self.by_role[ENGINE] = self.by_role.pop(ENGINE)  # behind the other one, as ever
+            else:
+                await self._spawn(ENGINE, {"data": engine_data}, engine_environ)
+            self.tell(ENGINE, StartEngine(spec=engine))
 
     def tell(self, role: str, message: AnyMessage | None) -> None:
         """Sends, unless there is nothing to send or nobody to hear it."""
@@ -93,15 +122,20 @@ class Workers:
 
     def kill(self) -> None:
         """Nothing that they have said and that was not heard yet is heard any more."""
+        if self._ahead is not None:
+            self._ahead.peer.close()
         for worker in self.by_role.values():
             worker.child.kill()
             worker.close()
 
     async def _spawn(self, role: str, sockets: dict[str, socket.socket], environ: Mapping[str, str]) -> Worker:
         worker = await Worker.start(self._host, role, sockets, environ, self._on_message, self._cores)
+        self._look_after(role, worker)
+        return worker
+
+    def _look_after(self, role: str, worker: Worker) -> None:
         self.by_role[role] = worker
         self._exits.append(asyncio.create_task(self._await_exit(worker)))
-        return worker
 
     async def _await_exit(self, worker: Worker) -> None:
         await worker.child.exited.wait()

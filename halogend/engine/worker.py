@@ -1,6 +1,7 @@
 """The engine process's life: hello, load in a thread that yields to everybody, serve, exit.
 
-Until the model is loaded the main thread answers control and imports nothing heavy.
+Until the model is loaded the main thread answers control and imports nothing heavy. One that is told to imports ahead
+what a load needs, and opens nothing before it is told what to load.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import selectors
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,12 +25,14 @@ from halogend.engine.refusal import StartRefusedError
 from halogend.sched.errors import InvariantError
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
 from halogend.wire.messages import (
+    AHEAD,
     WIRE_VERSION,
     AnyMessage,
     EngineReady,
     EngineSpec,
     Failure,
     Hello,
+    ImportAhead,
     StartEngine,
     StartFailed,
     Stop,
@@ -46,6 +50,7 @@ EXIT_BROKEN = 5
 START_FAILED = "HRT-1010"
 OUT_OF_MEMORY = "HRT-1016"
 _GOODBYE_S = 5.0
+_NICEST = 19
 
 log = structlog.get_logger(__name__)
 
@@ -66,6 +71,7 @@ class EngineWorker:
         self._data = data
         self._progress = Progress()
         self._ended = threading.Event()
+        self._ahead: threading.Thread | None = None
 
     def run(self) -> int:
         """The exit status. Raises InvariantError for our own bugs."""
@@ -85,16 +91,21 @@ class EngineWorker:
         """None when told to stop before."""
         while True:
             messages = self._control.receive()
-            if messages:
-                first, *rest = messages
-                match first:
+            for place, message in enumerate(messages):
+                match message:
                     case StartEngine():
-                        return _Start(first.spec, rest)
+                        return _Start(message.spec, messages[place + 1 :])
+                    case ImportAhead():
+                        self._import_ahead()
                     case Stop():
                         return None
                     case _:
-                        raise InvariantError(f"a {type(first).__name__} before StartEngine")
+                        raise InvariantError(f"a {type(message).__name__} before StartEngine")
             wait((self._control,), None)
+
+    def _import_ahead(self) -> None:
+        self._ahead = threading.Thread(target=import_ahead, args=(self._progress,), name="ahead", daemon=True)
+        self._ahead.start()
 
     def _load_and_serve(self, start: _Start) -> int:
         loading: Future[Loaded] = Future()
@@ -111,7 +122,7 @@ class EngineWorker:
         loading.add_done_callback(lambda _: os.eventfd_write(done, 1))
         threading.Thread(
             target=load_into,
-            args=(start.spec, self._progress, loading),
+            args=(start.spec, self._progress, loading, self._ahead),
             name="load",
             daemon=True,
         ).start()
@@ -165,16 +176,35 @@ class EngineWorker:
         return EXIT_STOPPED
 
 
-def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded]) -> None:
-    """The loader thread: imports what is heavy, so that the main thread never waits for it, and loads."""
+def import_ahead(progress: Progress) -> None:
+    """The thread of one that is to load later, nobody knows what. Where an import fails, the load will say so."""
+    gc.disable()
+    try:
+        nice_thread(_NICEST)
+        progress.loader.follow()
+        _import_all()
+        progress.begin(AHEAD)
+        progress.set_busy(busy=False)
+    finally:
+        progress.loader.leave()
+        gc.enable()
+
+
+def load_into(
+    spec: EngineSpec, progress: Progress, loading: Future[Loaded], ahead: threading.Thread | None = None
+) -> None:
+    """The loader thread: imports what is heavy, so that the main thread never waits for it, and loads. What is
+    imported `ahead` it waits for: two threads do not import one thing well."""
+    if ahead is not None:
+        ahead.join()
+        progress.begin("starting")
+        progress.set_busy(busy=True)
     # Imports and weights make many objects and no garbage: looking for some takes a tenth of the time.
     gc.disable()
     try:
         nice_thread(spec.loader_niceness)
         progress.loader.follow()
-        import halogend.engine.loop  # noqa: F401, PLC0415 (imported here so that the main thread never waits for it)
-        from halogend.engine.loading import load  # noqa: PLC0415
-
+        load = _import_all()
         loaded = load(spec, progress)
         gc.collect()
         gc.freeze()  # what loading left behind lives as long as the process: never walk it again
@@ -184,6 +214,14 @@ def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded]) -> 
     finally:
         progress.loader.leave()
         gc.enable()
+
+
+def _import_all() -> Callable[[EngineSpec, Progress], Loaded]:
+    """What every load needs, here so that the main thread never waits for it. Returns what loads."""
+    import halogend.engine.loop  # noqa: F401, PLC0415 (heavy)
+    from halogend.engine.loading import load  # noqa: PLC0415 (heavy)
+
+    return load
 
 
 def start_failure(spec: EngineSpec, error: BaseException) -> Failure:

@@ -42,9 +42,11 @@ METRICS = (
     MetricRow(
         "memory_bytes",
         "gauge",
-        "Bytes on a device by use, reserve and foreign too.",
+        "Bytes on a device by use, reserve, foreign and the spare worker too.",
         ("device", "use"),
     ),
+    MetricRow("spare_worker", "gauge", "1 while an engine process stands by for the next load."),
+    MetricRow("spare_worker_loads", "counter", "Loads that took the engine process which stood by."),
     MetricRow("device_temperature_celsius", "gauge", "Temperature of an accelerator as its driver tells it.", DEVICE),
     MetricRow("device_temperature_limit_celsius", "gauge", "Temperature over which its engines rest.", DEVICE),
     MetricRow("device_rest_ratio", "gauge", "Share of the time that its engines rest so that it cools.", DEVICE),

@@ -141,6 +141,13 @@ class Metrics:
     def memory(self, device: str, use: str, bytes_: int) -> None:
         self._set("memory_bytes", (device, use), bytes_)
 
+    def spare_worker(self, *, up: bool) -> None:
+        self._set("spare_worker", (), int(up))
+
+    def spare_worker_taken(self) -> None:
+        """By a load."""
+        self._add("spare_worker_loads", (), 1)
+
     def rooms(self, devices: Mapping[str, tuple[int, int]]) -> None:
         """By device what is kept free and what others use, in bytes; devices that are not named have none."""
         for device, use in self._series["memory_bytes"].copy():

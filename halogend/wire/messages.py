@@ -15,7 +15,9 @@ import msgspec
 from halogend.wire.part import Part
 from halogend.wire.policy import Caller, EnginePolicy
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
+AHEAD = "ahead"
+"""The stage of an engine that has imported what a load needs, and waits for what to load."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=True):
@@ -164,6 +166,11 @@ class StartEngine(Message, frozen=True, kw_only=True):
     spec: EngineSpec
 
 
+class ImportAhead(Message, frozen=True, kw_only=True):
+    """To an engine, before StartEngine: import what any load needs, at leisure. Its stage tells when that is done;
+    StartEngine may come before."""
+
+
 class StartText(Message, frozen=True, kw_only=True):
     spec: TextSpec
 
@@ -173,7 +180,7 @@ class Progress(Message, frozen=True, kw_only=True):
     tensor loaded or kernel compiled; the daemon judges health by it. `busy` says work is pending:
     a busy process whose counter rests is wedged. `done`/`total` are bytes while loading."""
 
-    stage: str  # starting | compiling | loading | warming | serving
+    stage: str  # starting | ahead | compiling | loading | warming | serving
     counter: int
     busy: bool
     done: int = 0
@@ -385,6 +392,7 @@ class StepOutput(Message, frozen=True, kw_only=True):
 AnyMessage = (
     Hello
     | StartEngine
+    | ImportAhead
     | StartText
     | Progress
     | EngineReady

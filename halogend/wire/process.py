@@ -61,15 +61,16 @@ def import_nicely(module: str) -> None:
 
 class ThreadClock:
     """How much processor time a loading thread has had: it moves however slowly a starved thread is
-    served, and rests when the thread is stuck. Written by that thread, read by any."""
+    served, and rests when the thread is stuck. One thread may follow another. Written by that thread, read by any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # the thread cannot end while its clock is read
         self._clock: int | None = None
-        self._last = 0
+        self._before = self._last = 0
 
     def follow(self) -> None:
         """The calling thread is the one."""
+        self._before = self._last
         self._clock = time.pthread_getcpuclockid(threading.get_ident())
 
     def leave(self) -> None:
@@ -86,4 +87,4 @@ class ThreadClock:
 
     def _read(self) -> None:
         if self._clock is not None:
-            self._last = max(self._last, int(time.clock_gettime(self._clock) * 100))
+            self._last = max(self._last, self._before + int(time.clock_gettime(self._clock) * 100))

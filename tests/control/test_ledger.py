@@ -106,3 +106,15 @@ async def test_an_engine_that_dies_before_it_confirms_leaves_nothing_behind(serv
     await until(lambda: there.state("a") == "serving" and there.unit("a").serving.number == 2, "it serves again")
     assert set(there.house.ledger.held()) == {"a#2"}
     assert there.house.ledger.holding("a#2").kv_bytes == 16 * MIB
+
+
+def test_what_stands_by_is_shown_and_decides_nothing():
+    ledger = Ledger()
+    ledger.enter("a#1", holding(50))
+    ledger.stand_by("spare", holding(0, weights=0, working=170))
+    assert ledger.taken_bytes("cpu:0") == 160 * MIB
+    assert list(ledger.held()) == ["a#1"]
+    assert ledger.view()["spare"]["working"] == 170 * MIB
+    assert (ledger.by_use("cpu:0")["working"], ledger.by_use("cpu:0")["spare"]) == (10 * MIB, 170 * MIB)
+    assert ledger.leave("spare").working_bytes == 170 * MIB
+    assert (list(ledger.shown()), ledger.standing_by()) == (["a#1"], [])

@@ -161,6 +161,16 @@ async def test_sigterm_while_the_first_documents_files_do_not_answer_ends_at_onc
         answers.set()
 
 
+async def test_sigterm_ends_the_spare_worker_too(run):
+    world, whole, task = await run()
+    await reached(await until(lambda: whole.admin.receipts() and _first(whole), "a receipt"))
+    await until(lambda: whole._house.spare.view()["state"] == "ready", "a spare worker")
+    assert len(world.children()) == 3
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await task == 0
+    assert not world.children()
+
+
 async def test_sigterm_during_the_first_load_ends_at_once_with_0(run):
     world, _, task = await run()
     load = await world.stage.hold("load", role="engine").reached()

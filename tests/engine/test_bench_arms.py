@@ -131,7 +131,8 @@ def test_medians_and_the_table(
     """The arms take turns, each round from another one on; the second of two engines shares the first one's pages."""
     asked: list[str] = []
 
-    def started(path: str, precision: str, threads: int) -> load_start.StartFigures:
+    def started(path: str, precision: str, threads: int, *, ahead: bool) -> load_start.StartFigures:
+        assert ahead, "as a swap in a living daemon finds it"
         asked.append(f"{Path(path).name.split('-')[1]} {precision}")
         return load_start.StartFigures(len(asked), 0.5, 10.0 * len(asked), 100 * MIB, 20 * MIB)
 

@@ -27,6 +27,7 @@ from halogend.wire.messages import (
     EngineReady,
     EngineStats,
     Hello,
+    ImportAhead,
     PoolResized,
     PrepareEngine,
     Progress,
@@ -107,6 +108,49 @@ def test_while_it_loads_it_yields_tells_its_progress_and_listens(spawn: Spawn, t
     assert counters == sorted(counters)
     assert counters[-1] > counters[0]
     assert (told[0].stage, told[0].busy) == ("starting", True)
+
+
+def test_one_that_imports_ahead_opens_nothing_and_is_then_an_engine_like_any_other(spawn: Spawn, tiny: Path) -> None:
+    """With as many threads as its load says, though its environment was made for another number."""
+    fresh, ahead = spawn(threads=1), spawn(threads=1)
+    for process in (fresh, ahead):
+        process.client.until_told(Hello)
+    files = ahead.files()
+    ahead.client.control.send(ImportAhead())
+    assert not until_stage(ahead, "ahead").busy
+    assert ahead.files() == files
+    assert "libtorch" in Path(f"/proc/{ahead.popen.pid}/maps").read_text()
+    found = []
+    for process in (fresh, ahead):
+        process.client.control.send(StartEngine(spec=engine_spec(tiny, threads=2)))
+        process.client.until_told(EngineReady)
+        process.client.data.send(make_generate(1, list(range(7, 47)), 12))
+        process.client.until_ended(1)
+        found.append((process.client.tokens[1], sorted(process.niceness().values()), len(process.files())))
+    assert found[0] == found[1]
+
+
+def test_what_it_is_told_while_it_imports_ahead(spawn: Spawn, tiny: Path) -> None:
+    """It ends, or loads behind the import, and is busy meanwhile."""
+    loads, ends = spawn(), spawn()
+    for process in (loads, ends):
+        process.client.until_told(Hello)
+        process.client.control.send(ImportAhead())
+    ends.client.control.send(Stop())
+    assert ends.wait() == EXIT_STOPPED
+    loads.client.control.send(StartEngine(spec=engine_spec(tiny)))
+    loads.client.until_told(EngineReady)
+    told = [message for message in loads.client.told if isinstance(message, Progress)]
+    assert [message.counter for message in told] == sorted(message.counter for message in told)
+    assert all(message.busy for message in told if message.stage not in ("ahead", "serving"))
+    assert not until_stage(loads, "serving").busy
+
+
+def until_stage(process: EngineProcess, stage: str) -> Progress:
+    while True:
+        told = process.client.until_told(Progress)
+        if isinstance(told, Progress) and told.stage == stage:
+            return told
 
 
 @pytest.mark.parametrize("content", [None, b"GGUF\x03\x00\x00\x00"])

@@ -20,7 +20,7 @@ from halogend.wire.messages import EngineReady, EngineSpec, Hello, StartEngine
 class EngineProcess:
     """Started, but not told what to load. `close` ends it whatever its state."""
 
-    def __init__(self, *, parent_pid: int | None = None) -> None:
+    def __init__(self, *, parent_pid: int | None = None, threads: int = 1) -> None:
         our_control, their_control = socket.socketpair()
         our_data, their_data = socket.socketpair()
         fds = (their_control.fileno(), their_data.fileno())
@@ -34,7 +34,12 @@ class EngineProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": str(threads),
+                "MKL_NUM_THREADS": str(threads),
+                "OMP_WAIT_POLICY": "passive",
+            },
         )
         their_control.close()
         their_data.close()
@@ -72,6 +77,11 @@ class EngineProcess:
                 fields = (task / "stat").read_text().rpartition(")")[2].split()
                 found[int(task.name)] = int(fields[16])
         return found
+
+    def files(self) -> list[str]:
+        """What it has open, but for what it waits with."""
+        found = [str(each.readlink()) for each in Path(f"/proc/{self.popen.pid}/fd").iterdir()]
+        return sorted(each for each in found if not each.startswith("anon_inode:"))
 
     def close(self) -> tuple[bytes, bytes]:
         """What it wrote to stdout and stderr."""

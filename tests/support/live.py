@@ -31,8 +31,11 @@ def free_port() -> int:
 
 
 def document(port: int, *models: dict[str, Any], **top: Any) -> str:
+    """Without a spare worker, where nothing is said of one: importing torch takes a core from what is looked at."""
     server = {"port": port, **top.pop("server", {})}
-    return yaml.safe_dump({"apiVersion": API_VERSION, "server": server, "models": list(models), **top}, sort_keys=False)
+    reload = {"spare_worker": "off", **top.pop("reload", {})}
+    whole = {"apiVersion": API_VERSION, "server": server, "reload": reload, "models": list(models), **top}
+    return yaml.safe_dump(whole, sort_keys=False)
 
 
 def until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:

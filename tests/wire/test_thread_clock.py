@@ -50,3 +50,12 @@ def test_a_thread_that_ends_while_its_clock_is_read(monkeypatch):
     monkeypatch.setattr(time, "clock_gettime", read_late)
     assert clock.ticks() >= 0
     thread.join()
+
+
+def test_a_thread_that_follows_another_goes_on_where_that_one_was():
+    clock = ThreadClock()
+    run(clock, lambda: sum(range(5_000_000))).join()
+    first = clock.ticks()
+    run(clock, lambda: sum(range(5_000_000))).join()
+    assert first > 0
+    assert clock.ticks() > first

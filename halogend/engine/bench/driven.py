@@ -23,6 +23,7 @@ from halogend.checkpoint.sizes import VALUE_BYTES
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
 from halogend.wire.environment import WORKER_ENVIRONMENT
 from halogend.wire.messages import (
+    AHEAD,
     Abort,
     AnyMessage,
     Commit,
@@ -32,9 +33,11 @@ from halogend.wire.messages import (
     EngineStats,
     Generate,
     Hello,
+    ImportAhead,
     PoolResized,
     Prepared,
     PrepareEngine,
+    Progress,
     Sampling,
     StartEngine,
     StartFailed,
@@ -105,13 +108,15 @@ class DrivenEngine:
     """One engine process, serving when it is entered; it is ended when it is left, whatever its state.
 
     `stats` is its last word about itself, `step_s` the (kind, seconds) of every step it told of. `began_s` is when its
-    process was started, `hello_s` when it said so, `ready_s` when it could serve.
+    process was started, `asked_s` when it was told what to load, `ready_s` when it could serve. One that is `ahead`
+    had imported what a load needs before it was told, as the daemon's spare one has.
     """
 
-    def __init__(self, spec: EngineSpec) -> None:
+    def __init__(self, spec: EngineSpec, *, ahead: bool = False) -> None:
         self.stats: EngineStats | None = None
         self.step_s: list[tuple[str, float]] = []
         self._spec = spec
+        self._is_ahead = ahead
         self._updates = 0
         self._told: list[AnyMessage] = []
 
@@ -133,7 +138,10 @@ class DrivenEngine:
         self._control, self._data = WorkerChannel(our_control), WorkerChannel(our_data)
         try:
             self._await(Hello)
-            self.hello_s = time.monotonic()
+            if self._is_ahead:
+                self._control.send(ImportAhead())
+                self._await(Progress)  # of that stage: others are the daemon's to judge
+            self.asked_s = time.monotonic()
             self._control.send(StartEngine(spec=self._spec))
             self.ready = self._await(EngineReady)
             self.ready_s = time.monotonic()
@@ -225,5 +233,7 @@ class DrivenEngine:
                     raise EngineLostError(message.failure.message)
                 case Hello() | EngineReady() | Prepared() | PoolResized():
                     self._told.append(message)
+                case Progress() if message.stage == AHEAD:
+                    self._told.append(message)
                 case _:
-                    pass  # progress is the daemon's to judge
+                    pass

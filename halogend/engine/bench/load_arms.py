@@ -1,6 +1,7 @@
 """`halogend bench load --arms`: one model in several formats, and llama.cpp, from nothing to a first token.
 
-Every arm is a whole engine process, as the daemon starts one, over files that are in the page cache (warm) or were
+Every arm is a whole engine process, as a swap in a living daemon finds one (it stands by, and has imported what loads
+need) or as the daemon starts a new one (`--start new`), over files that are in the page cache (warm) or were
 dropped from it (cold, as mincore(2) sees it). The arms take turns within a round, each round in another order, and
 medians over the rounds are shown. A v2 file is loaded a second time beside a first one that serves, for what the two
 take together; and ranks read their own ranges of it, without an engine. Figures are printed, never judged.
@@ -30,11 +31,13 @@ from halogend.engine.bench.report import Progress, columns, say, size
 from halogend.engine.bench.synthetic import FORMATS, V2_FORMATS, NoSpaceError, make
 
 CACHES = ("cold", "warm")
+STARTS = ("spare", "new")
 PEER = "llama.cpp"
 SYNTHETIC = ("v2-int4", "q4_k", "awq", "gptq", "v2-bf16", "bf16")
 _RANKS = (1, 2, 3, 4)
 _MIB = 1 << 20
 _SECONDS = ("load_s", "warmup_s", "first_token_s")
+_STARTED = {"spare": "engines that stand by, from being told", "new": "new engines"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--precision", help="of every arm (default: as the file has its weights, else bf16)")
     parser.add_argument("--threads", type=int, default=0, help="that load (default: as an engine chooses)")
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both", help="state of the page cache")
+    parser.add_argument("--start", choices=STARTS, default="spare", help="engines that stand by, or new ones")
     parser.add_argument("--runs", type=int, default=3, help="rounds; medians are shown")
     parser.add_argument("--json", action="store_true", help="print the figures of every run as JSON")
     return parser
@@ -117,7 +121,7 @@ def _made(kind: str, args: argparse.Namespace) -> Path:
 def _measure(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, Any]:
     caches = CACHES if args.cache == "both" else (args.cache,)
     runs = [
-        _run(arm, cache, args.threads) | {"round": number}
+        _run(arm, cache, args) | {"round": number}
         for number in range(args.runs)
         for cache in caches
         for arm in _from(arms, number)
@@ -126,6 +130,7 @@ def _measure(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, Any]:
     return {
         "cores": len(os.sched_getaffinity(0)),
         "rounds": args.runs,
+        "start": args.start,
         "runs": runs,
         "medians": [_medians(arm, cache, runs) for cache in caches for arm in arms],
         "pairs": [_pair(arm, args.threads) for arm in v2],
@@ -139,9 +144,10 @@ def _from(arms: Sequence[Arm], number: int) -> Sequence[Arm]:
     return (*arms[first:], *arms[:first])
 
 
-def _run(arm: Arm, cache: str, threads: int) -> dict[str, Any]:
+def _run(arm: Arm, cache: str, args: argparse.Namespace) -> dict[str, Any]:
     share = _prepare(arm, cache)
-    figures = start_peer(str(arm.path)) if arm.is_peer else start_ours(str(arm.path), arm.precision, threads)
+    path, ahead = str(arm.path), args.start == "spare"
+    figures = start_peer(path) if arm.is_peer else start_ours(path, arm.precision, args.threads, ahead=ahead)
     load_average = os.getloadavg()[0]
     return {"arm": arm.name, "cache": cache, "cached_share": share, "load_average": load_average} | asdict(figures)
 
@@ -193,7 +199,8 @@ def _ranks(arm: Arm, caches: Sequence[str], rounds: int) -> dict[str, Any]:
 
 
 def _table(report: dict[str, Any]) -> str:
-    lines = [f"medians of {report['rounds']} rounds, {report['cores']} cores; load of {PEER}: from its start"]
+    how = f"medians of {report['rounds']} rounds, {report['cores']} cores, {_STARTED[report['start']]}"
+    lines = [f"{how}; load of {PEER}: from its start"]
     wide: Callable[[str], str] = "{:<52}".format
     lines.append(
         wide("arm") + columns(("held as", "cache", "in cache", "load s", "warm-up s", "token s", "PSS MiB", "load avg"))

@@ -31,11 +31,11 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class StartFigures:
-    """`load_s`: an engine's Hello to every weight usable, pool built, warmed up; of llama.cpp, which says no
-    Hello, all from the start of its process until it serves. `warmup_s` is the part of ours that the warm-up
-    takes, when all weights are usable; 0 of llama.cpp, which does not tell. `first_token_s`: the start of the
-    process to the first token of a prompt of 16. Bytes are of the process, after that: `pss_bytes` counts a
-    page that several processes map as a share for each (proc(5))."""
+    """`load_s`: from being told what to load to every weight usable, pool built, warmed up; of llama.cpp, which is told
+    as it starts, from the start of its process until it serves. `warmup_s` is the part of ours that the warm-up takes,
+    when all weights are usable; 0 of llama.cpp, which does not tell. `first_token_s`: to the first token of a prompt of
+    16, from the start of the process, or of an engine that was started ahead from being told. Bytes are of the process,
+    after that: `pss_bytes` counts a page that several processes map as a share for each (proc(5))."""
 
     load_s: float
     warmup_s: float
@@ -44,17 +44,18 @@ class StartFigures:
     anonymous_bytes: int
 
 
-def start_ours(path: str, precision: str, load_threads: int) -> StartFigures:
-    """One engine process, gone when this returns. Raises ChildFailedError."""
-    with running(engine_spec(path, precision, load_threads)) as (_, figures):
+def start_ours(path: str, precision: str, load_threads: int, *, ahead: bool) -> StartFigures:
+    """One engine process, gone when this returns. `ahead`: as a daemon's spare one, it has imported what a load needs
+    before it is told what to load. Raises ChildFailedError."""
+    with running(engine_spec(path, precision, load_threads), ahead=ahead) as (_, figures):
         return figures
 
 
 @contextlib.contextmanager
-def running(spec: EngineSpec) -> Iterator[tuple[int, StartFigures]]:
+def running(spec: EngineSpec, *, ahead: bool = False) -> Iterator[tuple[int, StartFigures]]:
     """An engine process that has sampled a token: its number, and what that took. Raises ChildFailedError."""
     try:
-        with DrivenEngine(spec) as engine:
+        with DrivenEngine(spec, ahead=ahead) as engine:
             request = Generate(id=1, prompt_ids=_PROMPT, max_tokens=1, sampling=GREEDY, stop_ids=())
             engine.submit(request)
             first_s = _first_token(engine)
@@ -62,9 +63,9 @@ def running(spec: EngineSpec) -> Iterator[tuple[int, StartFigures]]:
             yield (
                 engine.pid,
                 StartFigures(
-                    load_s=engine.ready_s - engine.hello_s,
+                    load_s=engine.ready_s - engine.asked_s,
                     warmup_s=engine.ready.warmup_s,
-                    first_token_s=first_s - engine.began_s,
+                    first_token_s=first_s - (engine.asked_s if ahead else engine.began_s),
                     pss_bytes=memory["Pss"],
                     anonymous_bytes=memory["Anonymous"],
                 ),

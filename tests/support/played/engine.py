@@ -1,4 +1,4 @@
-"""The engine, played. Points: load, ready, serving, generate, prepare, commit, discard."""
+"""The engine, played. Points: ahead, load, ready, serving, generate, prepare, commit, discard."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from support.played.player import Order, Player
 
 from halogend.wire.messages import (
+    AHEAD,
     Abort,
     AnyMessage,
     Commit,
@@ -17,6 +18,7 @@ from halogend.wire.messages import (
     EngineStats,
     Failure,
     Generate,
+    ImportAhead,
     PoolResized,
     Prepared,
     PrepareEngine,
@@ -40,6 +42,8 @@ class Engine(Player):
 
     def handle(self, name: str, message: AnyMessage) -> None:
         match message:
+            case ImportAhead():
+                self.at("ahead", lambda order: self.enters(AHEAD))
             case StartEngine():
                 self.path, self.pool_bytes = message.spec.path, message.spec.limits.pool_bytes
                 self.enters("loading")

@@ -1,0 +1,222 @@
+"""A spare engine process: started ahead of the load that will want it, for importing torch takes longer than many
+a load.
+
+    nothing --> imports --> ready --(a load begins: `give_to`)--> the engine of that replica, like any other
+       ^           |          |
+       '-----------+----------'  it is ended: its memory is wanted, it died or is silent, it is switched off,
+                                 or engines find another environment now
+
+It is an engine as `Workers` starts one: the same program with the same sockets. It has said Hello, was told to import
+what every load imports, has opened nothing, and waits for StartEngine. The daemon keeps the other end of its data
+socket for the text process that will come.
+
+What cannot be changed of a process that runs decides whether it fits: its environment. Cores can (every thread is
+moved, and passes them on to those that it starts), and so can numbers of threads: a load tells torch its own before it
+computes anything, so what OMP_NUM_THREADS was is of no account.
+
+Its bytes are in the ledger as one that stands by: no plan, load or pool is ever refused for it, and it ends as soon as
+they are somebody's. Must never know why anything is loaded, nor what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from halogend.config.placement import FIRST_DEVICE
+from halogend.control.health import SILENCE_S, SPEAKING_S
+from halogend.control.ledger import Holding, Ledger
+from halogend.control.plan import mib
+from halogend.control.process import THREAD_COUNTS, Host, ending, hold_to
+from halogend.control.replica import Replica
+from halogend.control.replica_spec import ReplicaSpec
+from halogend.control.waits import first_of
+from halogend.control.worker import Worker
+from halogend.control.workers import ENGINE, Ahead
+from halogend.control.working import ENGINE_BYTES
+from halogend.obs.metrics import Metrics
+from halogend.wire.messages import AHEAD, WIRE_VERSION, AnyMessage, Hello, ImportAhead
+
+_log = structlog.get_logger()
+NAME = "spare worker"
+"""In the ledger."""
+SPARE = Holding(FIRST_DEVICE, 0, ENGINE_BYTES, 0)
+_LOOK_S = 1.0
+_AGAIN_S = 60.0  # after one that ended by itself
+
+
+class Spare:
+    """At most one. Single writer: its own task, which is `keep`; a load takes it with `give_to`. `clock` is the
+    monotonic one."""
+
+    def __init__(
+        self, host: Host, ledger: Ledger, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._host = host
+        self._ledger = ledger
+        self._metrics = metrics
+        self._clock = clock
+        self._is_wanted = False
+        self._budget_bytes = 0
+        self._last: ReplicaSpec | None = None
+        self._ahead: Ahead | None = None
+        self._environ: Mapping[str, str] = {}
+        self._version = WIRE_VERSION
+        self._failure = self._why = ""
+        self._not_before = float("-inf")
+
+    # --- what it is told ------------------------------------------------------------------------
+
+    def allow(self, *, is_wanted: bool, budget_bytes: int) -> None:
+        """By the document: whether there is to be one, and what generations may take of the host's memory."""
+        self._is_wanted, self._budget_bytes = is_wanted, budget_bytes
+
+    def give_to(self, replicas: Iterable[Replica]) -> str | None:
+        """To the first that it fits, before that one is started: its name. None where it goes to nobody, and all start
+        processes of their own."""
+        taker = None
+        for replica in replicas:
+            self._last = replica.spec
+            if taker is None and self._fits(replica.spec):
+                taker = replica
+        ahead = self._ahead
+        if taker is None or ahead is None or not _moved(ahead, taker.spec):
+            return None
+        self._ahead = None
+        self._ledger.leave(NAME)
+        self._tell("a load took it")
+        self._metrics.spare_worker_taken()
+        taker.adopt(ahead)
+        return taker.name
+
+    async def keep(self, is_quiet: Callable[[], bool]) -> None:
+        """Until it is cancelled: one process stands by whenever no change is on its way and there is room."""
+        try:
+            while True:
+                try:
+                    await self.look(is_quiet=is_quiet())
+                except Exception as error:  # noqa: BLE001  without a spare every load is as ever: nobody else may notice
+                    _log.exception("spare_worker_failed")
+                    self._fails(f"it could not be started: {error}")
+                await first_of(self._ledger.changed.wait(), asyncio.sleep(_LOOK_S))
+        finally:
+            await self._end("the daemon stops")
+
+    def view(self) -> dict[str, Any]:
+        """JSON-ready: `none` and why, `importing` or `ready`."""
+        ahead = self._ahead
+        if ahead is None or ahead.worker.child.exited.is_set():
+            return {"state": "none", "reason": self._why, "pid": None, "counted_bytes": 0}
+        state = "ready" if ahead.worker.pulse.stage == AHEAD else "importing"
+        return {"state": state, "reason": None, "pid": ahead.worker.child.pid, "counted_bytes": SPARE.total_bytes}
+
+    # --- one look ---------------------------------------------------------------------------------
+
+    async def look(self, *, is_quiet: bool) -> None:
+        """Ends it where that is due, or starts one where it may. Raises OSError."""
+        ahead = self._ahead
+        if ahead is None:
+            why = self._why = self._hindrance() or self._why_not_yet(is_quiet=is_quiet)
+            if not why and self._last is not None:
+                await self._start(self._last.engine_environ(self._host))
+        elif trouble := self._trouble(ahead):
+            self._fails(trouble)
+            await self._end(trouble)
+        elif why := self._hindrance() or (self._misfit() if is_quiet else ""):
+            await self._end(why)
+
+    def _trouble(self, ahead: Ahead) -> str:
+        """What is its own fault."""
+        child, silent_s = ahead.worker.child, ahead.worker.pulse.silent_s(self._clock())
+        if child.exited.is_set():
+            return f"the last one {ending(child.status)}"
+        if self._version != WIRE_VERSION:
+            return f"the last one spoke version {self._version}, not {WIRE_VERSION}"
+        return f"the last one said nothing for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
+
+    def _hindrance(self) -> str:
+        if not self._is_wanted:
+            return "reload.spare_worker is off"
+        if self._budget_bytes - self._ledger.taken_bytes(FIRST_DEVICE) < SPARE.total_bytes:
+            return f"its {mib(SPARE.total_bytes)} are not left of what generations may take"
+        return ""
+
+    def _misfit(self) -> str:
+        if self._last is None or _comparable(self._last.engine_environ(self._host)) == self._environ:
+            return ""
+        return "what was loaded last finds another environment"
+
+    def _why_not_yet(self, *, is_quiet: bool) -> str:
+        if self._last is None:
+            return "nothing was loaded yet"
+        if not is_quiet:
+            return "a change is on its way"
+        left_s = self._not_before - self._clock()
+        return f"{self._failure}; tried again in {left_s:.0f} s" if left_s > 0 else ""
+
+    def _fails(self, why: str) -> None:
+        """The next one is tried later."""
+        self._failure, self._not_before = why, self._clock() + _AGAIN_S
+
+    # --- the process --------------------------------------------------------------------------------
+
+    async def _start(self, environ: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair()
+        with contextlib.ExitStack() as unless_kept:
+            unless_kept.enter_context(ours)
+            self._version = WIRE_VERSION
+            worker = await Worker.start(self._host, ENGINE, {"data": theirs}, environ, self._hear)
+            unless_kept.pop_all()
+        self._ahead, self._environ = Ahead(worker, ours), _comparable(environ)
+        self._ledger.stand_by(NAME, SPARE)
+        worker.tell(ImportAhead())
+        self._tell("")
+        _log.info("spare_worker_started", pid=worker.child.pid)
+
+    async def _end(self, why: str) -> None:
+        """Its bytes are back when it is gone."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return
+        ahead.end()
+        await ahead.worker.child.exited.wait()
+        self._ledger.leave(NAME)
+        self._tell(why)
+        _log.info("spare_worker_ended", pid=ahead.worker.child.pid, reason=why)
+
+    def _fits(self, spec: ReplicaSpec) -> bool:
+        """Is it there, does it answer, and has it the environment that a new process would have?"""
+        ahead = self._ahead
+        if ahead is None or self._version != WIRE_VERSION or ahead.worker.child.has_ended:
+            return False
+        answers = ahead.worker.pulse.silent_s(self._clock()) < SPEAKING_S
+        return answers and _comparable(spec.engine_environ(self._host)) == self._environ
+
+    def _hear(self, role: str, message: AnyMessage) -> None:
+        if isinstance(message, Hello):
+            self._version = message.version
+
+    def _tell(self, why: str) -> None:
+        self._why = why
+        self._metrics.spare_worker(up=self._ahead is not None)
+        self._metrics.memory(FIRST_DEVICE, "spare", self._ledger.by_use(FIRST_DEVICE)["spare"])
+
+
+def _comparable(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name not in THREAD_COUNTS}
+
+
+def _moved(ahead: Ahead, spec: ReplicaSpec) -> bool:
+    """Is it on the cores that are meant? Where that cannot be, a new process fails, and the load says so."""
+    try:
+        hold_to(ahead.worker.child.pid, spec.cores)
+    except OSError:
+        ahead.worker.child.kill()  # it may be half moved
+        return False
+    return True
