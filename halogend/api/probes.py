@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 
 from halogend.api.errors import model_not_found
 from halogend.api.services import Services
-from halogend.obs.metrics import CONTENT_TYPE
+from halogend.obs.exposition import CONTENT_TYPE
 
 
 class ProbesEndpoint:

@@ -7,17 +7,15 @@ Nothing here waits or asks: a scrape renders what was told last. Every series of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from halogend.obs.exposition import exposition
 from halogend.obs.metric_table import GENERATION, METRICS, MODEL, MetricRow
 from halogend.obs.vllm_names import as_vllm
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNKNOWN_MODEL = ""
 """The `model` label of a request that named no model of the document: names from outside are no labels."""
 
@@ -246,7 +244,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """Prometheus text format, for CONTENT_TYPE."""
-        return generate_latest(_Shown(self._registry, self.is_vllm_too))
+        return exposition(self._registry, as_vllm if self.is_vllm_too else None)
 
     # --- the three ways to write --------------------------------------------------------------
 
@@ -282,21 +280,6 @@ class Metrics:
         for labels in [each for each in self._series[name] if each[: len(prefix)] == prefix]:
             self._made[name].remove(*labels)
             self._series[name].discard(labels)
-
-
-class _Shown(Collector):
-    """A registry's families without the `_created` series, which double the text for nothing."""
-
-    def __init__(self, registry: CollectorRegistry, is_vllm_too: bool) -> None:
-        self._registry = registry
-        self._is_vllm_too = is_vllm_too
-
-    def collect(self) -> Iterator[Family]:
-        for family in self._registry.collect():
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-            yield family
-        if self._is_vllm_too:
-            yield from as_vllm(self._registry.collect())
 
 
 def _make(row: MetricRow, registry: CollectorRegistry) -> Counter | Gauge | Histogram:

@@ -12,7 +12,8 @@ from typing import Final
 from aiohttp import web
 
 from halogen_operator.hearing import Stream
-from halogen_operator.metrics import CONTENT_TYPE, Metrics
+from halogen_operator.metrics import Metrics
+from halogend.obs.exposition import CONTENT_TYPE
 
 _BAD: Final = 503
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+from halogend.obs.exposition import exposition
+
 _SECONDS: Final = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 
 METRICS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -107,7 +108,7 @@ class Metrics:
         """Text for a scrape."""
         for tell in self._before:
             tell()
-        return generate_latest(self._registry)
+        return exposition(self._registry)
 
     def _of(self, name: str, *labels: str) -> Any:
         metric = self._made[f"halogen_operator_{name}"]
