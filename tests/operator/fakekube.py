@@ -1,9 +1,9 @@
 """A stand-in for the Kubernetes API server, on kmock: near enough for an operator, its children and kubectl.
 
-It owns what kmock, a store, leaves out: revisions, generations, conflicts, subresources, server-side apply with field
+It owns what kmock leaves out: revisions, generations, conflicts, subresources, server-side apply with field
 managers, schema, defaults and CEL of custom kinds, selectors, watches with bookmarks and 410, tables, garbage
-collection. The machinery is in `support.kube`; this is its front: the connection, the calls it saw, and the faults a
-test asks for. It has no controllers: nothing here makes a Pod of a Deployment.
+collection. The machinery is in `support.kube`; here is what a test holds in its hand: the calls that were seen, and the
+faults it asks for. It has no controllers: nothing here makes a Pod of a Deployment.
 
     async with FakeKube() as kube:
         kube.url                                    # http://127.0.0.1:PORT
@@ -27,16 +27,13 @@ from typing import Any, Self
 
 import kmock
 import yaml
-from aiohttp import web
-from support.kube import discovery, rbac
-from support.kube.errors import ApiError, method_not_allowed, no_such_path, unauthorized
-from support.kube.faults import Call, CutError, Faults
+from support.kube import rbac
+from support.kube.faults import Call, Faults
+from support.kube.front import Front
 from support.kube.garbage import Garbage
 from support.kube.kinds import Kinds
 from support.kube.objects import Objects
-from support.kube.paths import Target, target, verb
-from support.kube.requests import Ask
-from support.kube.serving import Serving, refusal
+from support.kube.serving import Serving
 from support.kube.store import Store
 from support.kube.watching import Watch
 from support.kube.writes import Writes
@@ -60,13 +57,13 @@ def _with_defaults(crds: Path) -> list[dict[str, Any]]:
     return [body for path in paths for body in _definitions(path)]
 
 
-class FakeKube(kmock.RawHandler):
+class FakeKube:
     """One API server, in the test's event loop.
 
     Args:
         crds: a folder of CustomResourceDefinitions to begin with; ours, unless told otherwise. Those of peering and of
             ServiceMonitors, which others install, are always there: `kube.objects.delete` them to be without.
-        tokens: bearer tokens that are let in; None lets everybody in. The set may be changed at any time.
+        tokens: bearer tokens that are let in; None lets everybody in. May be changed at any time.
         clock: what stamps objects; may be changed at any time.
         bookmark_s: how often a watch that asked for bookmarks gets one; `bookmark()` sends one at once.
     """
@@ -80,18 +77,16 @@ class FakeKube(kmock.RawHandler):
         bookmark_s: float = 60.0,
         port: int | None = None,
     ) -> None:
-        super().__init__(strict=True)
         self.kinds = Kinds()
         self.store = Store()
         self.faults = Faults()
-        self.calls: list[Call] = []
-        self.tokens = tokens
         self.clock = clock
         self._writes = Writes(self.store, self.kinds, self._now)
         self.objects = Objects(self.store, self.kinds, self._writes)
         self._serving = Serving(self.store, self._writes, self._now, bookmark_s)
         self._garbage = Garbage(self.store, self.kinds, self._writes)
-        self._server = kmock.Server(self, port=port)
+        self.front = Front(self.kinds, self._serving, self.faults, tokens)
+        self._server = kmock.Server(self.front, port=port)
         self._collector: asyncio.Task[None] | None = None
         for name in NAMESPACES:
             self.namespace(name)
@@ -105,6 +100,20 @@ class FakeKube(kmock.RawHandler):
     def url(self) -> str:
         """Without a slash at its end."""
         return str(self._server.url).rstrip("/")
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every request for a resource that came in, oldest first."""
+        return self.front.calls
+
+    @property
+    def tokens(self) -> set[str] | None:
+        """Who is let in; None for everybody."""
+        return self.front.tokens
+
+    @tokens.setter
+    def tokens(self, tokens: set[str] | None) -> None:
+        self.front.tokens = tokens
 
     @property
     def watches(self) -> list[Watch]:
@@ -130,7 +139,7 @@ class FakeKube(kmock.RawHandler):
         self.faults.hook(strike, times=None)
 
     async def __aenter__(self) -> Self:
-        await super().__aenter__()
+        await self.front.__aenter__()
         self._collector = asyncio.create_task(self._collect())
         await self._server.__aenter__()
         return self
@@ -138,12 +147,13 @@ class FakeKube(kmock.RawHandler):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._serving.is_closed = True
         self.cut_watches()
         if self._collector is not None:
             self._collector.cancel()
             await asyncio.wait([self._collector])
         await self._server.__aexit__(kind, error, trace)
-        await super().__aexit__(kind, error, trace)
+        await self.front.__aexit__(kind, error, trace)
 
     async def _collect(self) -> None:
         waiter = self.store.listen(None)
@@ -201,99 +211,17 @@ class FakeKube(kmock.RawHandler):
         for watch in self._watches(kind):
             watch.is_silent = True
 
+    def release_watches(self, kind: str | None = None) -> None:
+        """Let silent streams speak again: what they kept to themselves comes now."""
+        for watch in self._watches(kind):
+            watch.is_silent = False
+            watch.wake.set()
+
     def bookmark(self, kind: str | None = None) -> None:
         """Send each open stream that asked for bookmarks one now."""
         for watch in self._watches(kind):
             watch.wants_bookmark = True
             watch.wake.set()
-
-    async def __call__(self, raw_request: web.BaseRequest) -> web.StreamResponse:
-        """kmock 0.8 cannot read the path of all namespaces; it is served past it."""
-        if raw_request.path.rstrip("/").endswith("/namespaces"):
-            return await self._respond(raw_request, await raw_request.read())
-        return await super().__call__(raw_request)
-
-    async def _handle(self, request: kmock.Request) -> web.StreamResponse:
-        """A test's own kmock reactions come first; whatever they leave is served here."""
-        try:
-            return await super()._handle(request)
-        except NotImplementedError:
-            return await self._respond(request._raw_request, request.body)
-
-    async def _respond(self, raw: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        try:
-            return await self._serve(raw, body)
-        except ApiError as error:
-            return refusal(error)
-        except CutError:
-            if raw.transport is not None:
-                raw.transport.abort()
-            return web.Response()
-
-    async def _serve(self, raw: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        self._admit(raw)
-        found = target(self.kinds, raw.path)
-        if found is None:
-            return self._elsewhere(raw)
-        params = raw.query
-        wanted = verb(raw.method, found, is_watch=params.get("watch") in {"true", "1"})
-        if wanted is None:
-            raise method_not_allowed()
-        call = self._call(wanted, found, raw)
-        self.calls.append(call)
-        try:
-            await self.faults.strike(call, is_after=False)
-            response = await self._serving.serve(wanted, self._ask(found, call, raw), raw, body)
-            await self.faults.strike(call, is_after=True)
-        except ApiError as error:
-            call.status = error.status
-            raise
-        call.status = response.status
-        return response
-
-    def _admit(self, raw: web.BaseRequest) -> None:
-        if self.tokens is None:
-            return
-        scheme, _, token = raw.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or token not in self.tokens:
-            raise unauthorized()
-
-    def _elsewhere(self, raw: web.BaseRequest) -> web.Response:
-        body = discovery.answer(self.kinds, raw.path)
-        if raw.method not in {"GET", "HEAD"} or body is None:
-            raise no_such_path()
-        return web.Response(text=body) if isinstance(body, str) else web.json_response(body)
-
-    @staticmethod
-    def _call(wanted: str, found: Target, raw: web.BaseRequest) -> Call:
-        client = raw.headers.get("User-Agent", "unknown").partition("/")[0]
-        return Call(
-            verb=wanted,
-            group=found.kind.group,
-            plural=found.kind.plural,
-            kind=found.kind.kind,
-            namespace=found.namespace,
-            name=found.name,
-            subresource=found.subresource,
-            writer=raw.query.get("fieldManager") or client,
-        )
-
-    def _ask(self, found: Target, call: Call, raw: web.BaseRequest) -> Ask:
-        params = raw.query
-        stored = self.kinds.of_key(found.kind.key) or found.kind
-        return Ask(
-            kind=stored if found.kind.group == "events.k8s.io" else found.kind,
-            alias=found.kind if found.kind.group == "events.k8s.io" else None,
-            namespace=found.namespace,
-            name=found.name,
-            subresource=found.subresource,
-            author=call.writer,
-            is_dry=params.get("dryRun") == "All",
-            force=params.get("force") in {"true", "1"},
-            validation=params.get("fieldValidation") or "Warn",
-            labels=params.get("labelSelector", ""),
-            fields=params.get("fieldSelector", ""),
-        )
 
 
 async def _by_hand(port: int) -> None:

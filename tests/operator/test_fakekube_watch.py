@@ -138,12 +138,23 @@ async def test_a_stream_can_be_cut(kube, watching):
 async def test_a_silent_stream_stays_open(kube, watching):
     async with watching(allowWatchBookmarks="true") as events, watching() as fresh:
         kube.watches[0].is_silent = True
+        quiet = kube.watches[0]
         kube.bookmark()
         kube.objects.create(config_map("a"))
         assert await _next(fresh) == [("ADDED", "a")]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.02):
                 await anext(events)
+        assert quiet in kube.watches
+
+
+async def test_what_a_stream_kept_to_itself_comes_later(kube, watching):
+    async with watching(resourceVersion=str(kube.store.revision)) as events:
+        kube.silence_watches("ConfigMap")
+        kube.objects.create(config_map("a"))
+        kube.objects.delete("ConfigMap", "a")
+        kube.release_watches("ConfigMap")
+        assert await _next(events, 2) == [("ADDED", "a"), ("DELETED", "a")]
 
 
 async def test_with_its_kind_a_watch_ends(kube, wire):

@@ -40,7 +40,7 @@ def refusal(error: ApiError) -> web.Response:
 
 
 class Serving:
-    """Serves requests for resources. `watches` are the streams that are open now; this class is their one writer."""
+    """Serves requests for resources. `watches` are those open now; once `is_closed`, a new one ends at once."""
 
     def __init__(self, store: Store, writes: Writes, clock: Callable[[], datetime], bookmark_s: float) -> None:
         self._store = store
@@ -49,6 +49,7 @@ class Serving:
         self._bookmark_s = bookmark_s
         self._continued: dict[str, tuple[list[Object], int]] = {}
         self.watches: list[Watch] = []
+        self.is_closed = False
 
     async def serve(self, verb: str, ask: Ask, request: web.BaseRequest, raw: bytes) -> web.StreamResponse:
         """The answer; a watch's is streamed before this returns.
@@ -196,6 +197,7 @@ class Serving:
             chosen=both(ask.labels, fields, ask.kind.plural),
             with_bookmarks=params.get("allowWatchBookmarks") in {"true", "1"},
             bookmark_s=self._bookmark_s,
+            is_cut=self.is_closed,
             timeout_s=float(params["timeoutSeconds"]) if params.get("timeoutSeconds") else None,
         )
         initial = params.get("sendInitialEvents") == "true"

@@ -70,15 +70,22 @@ def find(body: Any, path: str) -> list[Any]:
     return values
 
 
+# (below so many seconds, the unit shown, the unit of its rest or none): coarser as time goes by, as people read it.
+_AGES = (
+    (120, "s", ""), (600, "m", "s"), (10800, "m", ""), (28800, "h", "m"), (172800, "h", ""), (691200, "d", "h"),
+)  # fmt: skip
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
 def _age(then: str, now: datetime) -> str:
     try:
-        seconds = int((now - datetime.fromisoformat(then)).total_seconds())
+        seconds = max(int((now - datetime.fromisoformat(then)).total_seconds()), 0)
     except (TypeError, ValueError):
         return "<unknown>"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{max(seconds, 0)}s"
+    unit, rest_unit = next(((unit, rest) for below, unit, rest in _AGES if seconds < below), ("d", ""))
+    whole, rest = divmod(seconds, _UNITS[unit])
+    rest = rest // _UNITS[rest_unit] if rest_unit else 0
+    return f"{whole}{unit}" + (f"{rest}{rest_unit}" if rest else "")
 
 
 def _cell(body: Object, column: Body, now: datetime) -> Any:
