@@ -77,9 +77,9 @@ class PlayedPod:
         assert found is not None
         document = parse(text.encode(), "spec", {}).document
         assert document is not None
-        outcome = "unchanged" if canonical(document) == self.text else self.judge(text)
-        if outcome == "applied":
-            self.text = canonical(document)
+        outcome = "unchanged" if document == self._document() else self.judge(text)
+        if outcome in ("applied", "unchanged"):
+            self.text = text
         problem = {"path": "models[0].model", "code": "HCF-1041", "message": "is not there"}
         receipt = {
             "id": f"{self.name}-{len(self.receipts)}",
@@ -150,9 +150,7 @@ class PlayedPods:
         namespace = meta["namespace"]
         secret = self._kube.objects.get("Secret", f"{meta['name']}-admin", namespace)
         text = self._kube.objects.get("ConfigMap", f"{meta['name']}-document", namespace)["data"]["halogend.yaml"]
-        document = parse(text.encode(), "document", {}).document
-        assert document is not None
-        pod = PlayedPod(name, namespace, _free_host(), canonical(document), self._judged)
+        pod = PlayedPod(name, namespace, _free_host(), text, self._judged)
         owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
         metadata = {
             **template["metadata"],
@@ -186,7 +184,7 @@ class PlayedPods:
 
     async def _document(self, pod: PlayedPod, request: web.Request) -> web.Response:
         await self._answer(pod, request, {})
-        return web.Response(text=pod.text, headers={"ETag": f'"{pod.revision}"'})
+        return web.Response(text=canonical(pod._document()), headers={"ETag": f'"{pod.revision}"'})
 
     async def _receipts(self, pod: PlayedPod, request: web.Request) -> web.Response:
         uid = request.query["uid"]
