@@ -6,9 +6,11 @@ same code reads it that a daemon has, so that what is wrong is known before anyb
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from halogen_operator.house import House
@@ -34,6 +36,7 @@ from halogend.config.schema import API_VERSION, Document
 _MODEL = re.compile(r"^models\[0\]\.?")
 _KEY = re.compile(r"^server\.auth\.keys\[(\d+)\]")
 _LINE = re.compile(r" \(line \d+\)")
+_KEPT = 4096  # readings: of several edits of each of many HalogenModels
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +52,25 @@ class Found:
 def document_of(raw: Mapping[str, Any], spec: HalogenModelSpec, name: str, house: House) -> Found:
     """Of a spec, as it was written and as it was read; `name` is the HalogenModel's. Paths are taken as they are:
     `${NAME}` would be the operator's environment, and is refused."""
-    server = server_section(spec, house)
     entry = model_entry(raw, name)
     ordered = {key: entry[key] for key in (*DOCUMENT_KEYS, *entry) if key in entry}
-    text = written({"apiVersion": API_VERSION, "server": server, "models": [ordered]})
-    parsed = parse(text.encode(), "spec", {})
-    problems = check(parsed)
-    if problems or parsed.document is None:
-        return Found(problems=tuple(dict.fromkeys(_told(problem) for problem in problems)))
-    return Found(canonical(parsed.document), revision(parsed.document), text)
+    return _found(_key_of({"apiVersion": API_VERSION, "server": server_section(spec, house), "models": [ordered]}))
 
 
 def bare(spec: HalogenModelSpec, house: House) -> str:
     """Without models: what a pod starts with before any document was accepted."""
-    plain = {"apiVersion": API_VERSION, "server": server_section(spec, house), "allow_empty": True, "models": []}
-    return written(plain)
+    return _bare(_key_of(server_section(spec, house)))
 
 
 def rehoused(text: str, spec: HalogenModelSpec, house: House) -> str:
     """An accepted document with the `server` section of this spec: the keys that the section names are mounted by the
     pod's template, and both must change at once, or a pod that starts can be asked by nobody. A text that this
     release cannot read gives a bare document: the pods are handed theirs anyway."""
-    own = _parsed(bare(spec, house).encode()).server
-    parsed = parse(text.encode(), "document", {})
-    if parsed.document is None:
-        return bare(spec, house)
-    return text if parsed.document.server == own else canonical(parsed.document.model_copy(update={"server": own}))
+    own = bare(spec, house)
+    server, held = _read(own).server, _read_or_none(text)
+    if held is None:
+        return own
+    return text if held.server == server else canonical(held.model_copy(update={"server": server}))
 
 
 def server_section(spec: HalogenModelSpec, house: House) -> dict[str, Any]:
@@ -112,11 +108,38 @@ def _key(each: ApiKeySpec) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if value is not None}
 
 
-def _parsed(text: bytes) -> Document:
-    parsed = parse(text, "document", {})
-    if parsed.document is None:
-        raise ValueError(f"the operator's own document is not right: {parsed.problems[0]}")
-    return parsed.document
+# --- reading, once each: a HalogenModel is looked at again and again, and seldom another ------------
+
+
+def _key_of(plain: Mapping[str, Any]) -> str:
+    return json.dumps(plain)
+
+
+@lru_cache(_KEPT)
+def _found(key: str) -> Found:
+    text = written(json.loads(key))
+    parsed = parse(text.encode(), "spec", {})
+    problems = check(parsed)
+    if problems or parsed.document is None:
+        return Found(problems=tuple(dict.fromkeys(_told(problem) for problem in problems)))
+    return Found(canonical(parsed.document), revision(parsed.document), text)
+
+
+@lru_cache(_KEPT)
+def _bare(key: str) -> str:
+    return written({"apiVersion": API_VERSION, "server": json.loads(key), "allow_empty": True, "models": []})
+
+
+@lru_cache(_KEPT)
+def _read_or_none(text: str) -> Document | None:
+    return parse(text.encode(), "document", {}).document
+
+
+def _read(text: str) -> Document:
+    document = _read_or_none(text)
+    if document is None:
+        raise ValueError("the operator's own document is not right")
+    return document
 
 
 def _told(problem: Problem) -> str:
