@@ -3,7 +3,10 @@
 It owns what kmock leaves out: revisions, generations, conflicts, subresources, server-side apply with field
 managers, schema, defaults and CEL of custom kinds, selectors, watches with bookmarks and 410, tables, garbage
 collection. The machinery is in `support.kube`; here is what a test holds in its hand: the calls that were seen, and the
-faults it asks for. It has no controllers: nothing here makes a Pod of a Deployment.
+faults it asks for.
+
+Not here: controllers (nothing makes a Pod of a Deployment), webhooks, quotas, conversion between versions, protobuf,
+and built-in kinds or fields that neither the operator nor its installation uses.
 
     async with FakeKube() as kube:
         kube.url                                    # http://127.0.0.1:PORT
@@ -16,6 +19,7 @@ By hand, for kubectl:  PYTHONPATH=tests:tests/operator python -m fakekube 8001
 """
 
 import asyncio
+import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterable
@@ -232,4 +236,5 @@ async def _by_hand(port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_by_hand(int(sys.argv[1]) if len(sys.argv) > 1 else 8001))
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_by_hand(int(sys.argv[1]) if len(sys.argv) > 1 else 8001))
