@@ -22,6 +22,7 @@ from halogen_operator.health import Health, Listener
 from halogen_operator.hearing import Hearing, items, streams
 from halogen_operator.house import House
 from halogen_operator.kube import Kube, KubeError
+from halogen_operator.memory import Memory
 from halogen_operator.metrics import Metrics
 from halogen_operator.queue import BackOff, Queue
 from halogen_operator.reasons import Kind as Condition
@@ -109,7 +110,7 @@ async def _built(settings: Settings, access: login.Access, now: Callable[[], dt.
     connector = login.connector(access)
     async with connector, login.session(access, connector) as session, Engines(port=settings.admin_port) as engines:
         kube = Kube(session, access.server, metrics.called)
-        world = World(kube, store, engines, house, metrics, now, settings.identity)
+        world = World(kube, store, engines, Memory(house), metrics, now, settings.identity)
         hearing = Hearing(loop.time, streams(WATCHED, _namespaces(settings)), lambda *told: _on_list(parts, *told))
         parts = _Parts(world, queue, hearing, _namespaces(settings))
         health = Health(

@@ -18,6 +18,9 @@ from halogen_operator.resources import KINDS, Kind
 Stream = tuple[Kind, str | None]
 """A kind and the namespace it is watched in; None: all of them."""
 OnList = Callable[[Kind, str | None, Mapping[str, Any]], None]
+Tell = Callable[..., object]
+"""Calls a function with these arguments, now or soon: `loop.call_soon_threadsafe` is one."""
+
 _OK = 200
 
 
@@ -52,8 +55,8 @@ class Hearing:
         self.heard(stream)
         self._on_list(*stream, answer)
 
-    def answers(self) -> type[aiohttp.ClientResponse]:
-        """The class of answers for the session that kopf is given."""
+    def answers(self, tell: Tell) -> type[aiohttp.ClientResponse]:
+        """The class of answers for the session that kopf is given; `tell` brings what is heard to this one's loop."""
         hearing = self
 
         class Heard(aiohttp.ClientResponse):
@@ -63,7 +66,7 @@ class Hearing:
                 await super().start(connection)
                 stream = hearing.stream_at(self.url.path)
                 if stream is not None and self.status == _OK and "watch" in self.url.query:
-                    told = _Told(self.content, lambda: hearing.heard(stream))
+                    told = _Told(self.content, lambda: tell(hearing.heard, stream))
                     self.content = cast(aiohttp.StreamReader, told)
                 return self
 
@@ -71,7 +74,7 @@ class Hearing:
                 answer = await super().json(**options)
                 stream = hearing.stream_at(self.url.path)
                 if stream is not None and self.status == _OK and self.method == "GET":
-                    hearing.listed(stream, answer)
+                    tell(hearing.listed, stream, answer)
                 return answer
 
         return Heard
@@ -92,7 +95,7 @@ def items(kind: Kind, answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 class _Told:
     """A stream of an answer's bytes that tells when some come in; all else is the stream's own."""
 
-    def __init__(self, stream: aiohttp.StreamReader, tell: Callable[[], None]) -> None:
+    def __init__(self, stream: aiohttp.StreamReader, tell: Callable[[], object]) -> None:
         self._stream = stream
         self._tell = tell
 

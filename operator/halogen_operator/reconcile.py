@@ -21,8 +21,8 @@ from halogen_operator import credentials
 from halogen_operator.applying import Whose, applied, remove_unwanted, whose
 from halogen_operator.engines import EngineError, Engines
 from halogen_operator.events import events
-from halogen_operator.house import House
 from halogen_operator.kube import Kube
+from halogen_operator.memory import Memory
 from halogen_operator.metrics import Metrics
 from halogen_operator.names import admin_name, document_name
 from halogen_operator.observed import Observed
@@ -30,12 +30,12 @@ from halogen_operator.plan_only import asked, plan
 from halogen_operator.pods import PodState, PodView, Trouble, live_template
 from halogen_operator.reasons import Why
 from halogen_operator.recorder import record
-from halogen_operator.render import Held, render, template_of
+from halogen_operator.render import Held, template_of
 from halogen_operator.resources import CONFIG_MAP, DEPLOYMENT, POD, SECRET
 from halogen_operator.rollout import Rollout, decide
 from halogen_operator.status import status
 from halogen_operator.store import Store
-from halogen_operator.wanted import Ref, Refusal, Wanted, read
+from halogen_operator.wanted import Ref, Refusal, Wanted
 
 _LOG = structlog.get_logger()
 
@@ -47,7 +47,7 @@ class World:
     kube: Kube
     store: Store
     engines: Engines
-    house: House
+    memory: Memory
     metrics: Metrics
     now: Callable[[], dt.datetime]
     identity: str
@@ -69,7 +69,7 @@ async def reconcile(uid: str, world: World) -> Look | None:
     body = world.store.model(uid)
     if body is None or body["metadata"].get("deletionTimestamp"):
         return None  # the cluster's garbage collector takes the children, and their pods drain by themselves
-    wanted = read(body, world.house)
+    wanted = world.memory.read(body)
     if isinstance(wanted, Refusal):
         seen, pushed = await _observe(wanted, world), False
     elif wanted.is_plan_only:
@@ -85,7 +85,7 @@ async def _carry_out(wanted: Wanted, body: Mapping[str, Any], world: World) -> t
     """What was seen, and whether a document was handed over."""
     secret, troubles = await _secret(wanted.ref, world)
     held = _held(wanted.ref, world)
-    manifests = render(wanted, held, secret, world.house)
+    manifests = world.memory.render(wanted, held, secret)
     refused = await applied(world.kube, world.store, wanted.ref, manifests)
     if (body.get("status") or {}).get("observedGeneration") != wanted.generation:
         await remove_unwanted(world.kube, world.store, wanted.ref, manifests)
@@ -134,14 +134,14 @@ async def _plan(wanted: Wanted, body: Mapping[str, Any], seen: Observed, world: 
             answer = await world.engines.plan(state.pod, wanted, secret)
         except EngineError as error:
             trouble = str(error)
-    template = template_of(render(wanted, _held(wanted.ref, world), secret, world.house))
+    template = template_of(world.memory.render(wanted, _held(wanted.ref, world), secret))
     replaces_pods = template != live_template(seen.deployment)
     return replace(seen, plan=plan(wanted, state, answer, replaces_pods=replaces_pods, trouble=trouble))
 
 
 async def _keep(wanted: Wanted, held: Held, secret: Mapping[str, bytes], world: World) -> None:
     """A pod serves the document: those that start from now on may start with it."""
-    manifests = render(wanted, replace(held, document=wanted.written), secret, world.house)
+    manifests = world.memory.render(wanted, replace(held, document=wanted.written), secret)
     config_map = [each for each in manifests if each["kind"] == CONFIG_MAP.name]
     await applied(world.kube, world.store, wanted.ref, config_map)
 

@@ -8,7 +8,7 @@ never speak to the API server, nor know what an object means.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from halogen_operator.names import MODEL_LABEL
 from halogen_operator.resources import HALOGEN_MODEL, Kind
@@ -16,6 +16,9 @@ from halogen_operator.resources import HALOGEN_MODEL, Kind
 Body = Mapping[str, Any]
 Place = tuple[str, str]
 """Namespace and name."""
+
+_MOST_GONE: Final = 10_000
+"""UIDs of deleted objects that are known to be gone, the last ones."""
 
 
 class Store:
@@ -26,6 +29,7 @@ class Store:
         self._models: dict[str, Place] = {}
         self._children: dict[Place, set[tuple[str, Place]]] = {}
         self._listed: set[tuple[str, str | None]] = set()
+        self._gone: dict[str, None] = {}
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -33,7 +37,8 @@ class Store:
         """Takes an object as it stands. Returns the UID of the model it concerns; None: nothing new, or no model's."""
         kind, place = body["kind"], _place(body)
         known = self._held.setdefault(kind, {}).get(place)
-        if known is not None and _version(known) >= _version(body):
+        is_old = known is not None and _version(known) >= _version(body)
+        if is_old or _uid(body) in self._gone:  # an answer to a write may come later than the event of a deletion
             return None
         if known is not None:
             self._take_out(kind, place)
@@ -47,6 +52,9 @@ class Store:
     def remove(self, body: Body) -> str | None:
         """Forgets a deleted object, if it is the one held. Returns the UID of the model it concerns."""
         kind, place = body["kind"], _place(body)
+        self._gone[_uid(body)] = None
+        if len(self._gone) > _MOST_GONE:
+            del self._gone[next(iter(self._gone))]
         known = self._held.get(kind, {}).get(place)
         if known is None or _uid(known) != _uid(body):
             return None

@@ -1,22 +1,25 @@
 """kopf, and all that is asked of it: to watch, and to stand back for a peer.
 
 Owns kopf's settings, handlers, session and tasks. Events alone are handled, so that kopf writes nothing to any
-object: no finalizer, no annotation. What an event means is the store's; must never write to the cluster itself.
+object: no finalizer, no annotation. kopf takes an event loop for its own: its signals, and at the end all tasks that
+are in it. So it has a loop to itself, in a thread, and what it tells is called in the operator's. What an event means
+is the store's; must never write to the cluster itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-from collections.abc import Callable, Collection, Iterator, Mapping
+import logging
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from typing import Any, Final, Self
 
 import aiohttp
 import kopf
 
 from halogen_operator import login
-from halogen_operator.hearing import Hearing
+from halogen_operator.hearing import Hearing, Tell
 from halogen_operator.resources import CHILDREN, HALOGEN_MODEL, WATCHED
 from halogen_operator.settings import Settings
 
@@ -26,8 +29,8 @@ Noticed = Callable[[str, Mapping[str, Any]], None]
 _REQUEST_S: Final = 30.0
 _CONNECT_S: Final = 5.0
 _SILENCE_S: Final = 70.0  # the API server sends a bookmark each minute
+_LAST_S: Final = 5.0
 _STREAM_S: Final = 290.0  # a stream is begun anew before something on the way cuts it
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 async def watch(
@@ -35,17 +38,39 @@ async def watch(
 ) -> None:
     """Watches until `stop` is set. Raises whatever ends it before: the caller begins anew.
 
-    kopf takes SIGINT and SIGTERM for itself where it starts; they set `stop` instead.
+    `hearing` and `noticed` are called in the loop of the caller. However this ends, kopf has ended before.
     """
+    loop = asyncio.get_running_loop()
+    thread = _Thread(loop, lambda its_stop: _kopf(settings, access, hearing, noticed, loop, its_stop))
+    stopped = asyncio.create_task(stop.wait())
+    either: list[asyncio.Future[Any]] = [thread.ended, stopped]
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+        await thread.end()
+    thread.ended.result()
+
+
+async def _kopf(
+    settings: Settings,
+    access: login.Access,
+    hearing: Hearing,
+    noticed: Noticed,
+    loop: asyncio.AbstractEventLoop,
+    stop: asyncio.Event,
+) -> None:
+    """In kopf's own loop; `loop` is the operator's."""
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # it warns that a thread hears no signals
     registry = kopf.OperatorRegistry()
-    async with _Sessions(settings, access, hearing) as sessions:
+    async with _Sessions(settings, access, hearing, loop.call_soon_threadsafe) as sessions:
 
         async def log_in(**_: object) -> kopf.AiohttpSession:
             return kopf.AiohttpSession(server=access.server, aiohttp_session=await sessions.make())
 
         async def notice(event: Mapping[str, Any], **_: object) -> None:
             if event["type"] is not None:
-                noticed(event["type"], event["object"])
+                loop.call_soon_threadsafe(noticed, event["type"], event["object"])
 
         kopf.on.login(registry=registry, id="login")(log_in)
         for kind in WATCHED:
@@ -61,17 +86,74 @@ async def watch(
             namespaces=settings.namespaces,
             stop_flag=stop,
         )
-        _take_signals_back(stop)
         await kopf.run_tasks(tasks, ignored=_Everything())
+
+
+class _Thread:
+    """A thread with an event loop that runs one coroutine, made of the event that asks it to end.
+
+    `ended` is a future of the starter's loop: done when the thread is, with what the coroutine raised.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, made: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+    ) -> None:
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._made = made
+        self._asked = threading.Event()
+        self._ask: Callable[[], object] = self._asked.set
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+        self._thread.start()
+
+    async def end(self) -> None:
+        """Asks it to end and waits until it has, whoever cancels the waiting meanwhile."""
+        self._asked.set()
+        self._ask()
+        while not self.ended.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([self.ended])
+        self._thread.join()
+
+    def _run(self) -> None:
+        outcome: BaseException | None = None
+        try:
+            loop = asyncio.new_event_loop()
+            try:
+                loop.run_until_complete(self._main())
+                loop.run_until_complete(loop.shutdown_asyncgens())
+            finally:
+                loop.close()
+        except BaseException as error:  # noqa: BLE001  handed over to who waits for the thread
+            outcome = error
+        self._loop.call_soon_threadsafe(self._set, outcome)
+
+    async def _main(self) -> None:
+        own, stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def ask() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+                own.call_soon_threadsafe(stop.set)
+
+        self._ask = ask
+        if self._asked.is_set():
+            stop.set()
+        await self._made(stop)
+
+    def _set(self, outcome: BaseException | None) -> None:
+        if outcome is None:
+            self.ended.set_result(None)
+        else:
+            self.ended.set_exception(outcome)
 
 
 class _Sessions:
     """The sessions that kopf was given. kopf closes one that the server did not let in and asks for another: at once
     the first time, later after a while. Those it forgets when it is cancelled are closed here."""
 
-    def __init__(self, settings: Settings, access: login.Access, hearing: Hearing) -> None:
+    def __init__(self, settings: Settings, access: login.Access, hearing: Hearing, tell: Tell) -> None:
         self._access = access
-        self._answers = hearing.answers()
+        self._answers = hearing.answers(tell)
         self._connector = login.connector(access)
         self._made: list[aiohttp.ClientSession] = []
         self._delays = iter(_Delays(settings.shortest_back_off_s, settings.longest_back_off_s))
@@ -80,6 +162,7 @@ class _Sessions:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await _end_all()
         for session in self._made:
             await session.close()
         await self._connector.close()
@@ -106,9 +189,25 @@ class _Delays:
             delay = min(self._longest_s, delay * 2.0)
 
 
+async def _end_all() -> None:
+    """A watch that fails ends kopf, but not the other watches. Each ends its own workers, which must not be ended
+    before it: it would wait for them for ever. What is left then is ended at once, and given up after a while."""
+    watches = {task for task in _others() if task.get_name().startswith(("watcher for ", "peering "))}
+    for tasks in (watches, None):
+        left = _others() if tasks is None else tasks
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_LAST_S)
+
+
+def _others() -> set[asyncio.Task[Any]]:
+    current = asyncio.current_task()
+    return {task for task in asyncio.all_tasks() if task is not current}
+
+
 class _Everything(Collection[Any]):
-    """kopf ends, with its own, every task that began after it did, unless this holds it. The loop is not its alone,
-    and its own are ended before it looks for others."""
+    """The tasks that kopf is to leave alone at its end: it would wait five seconds for each that it left behind."""
 
     def __contains__(self, _: object) -> bool:
         return True
@@ -136,10 +235,3 @@ def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
         if kind is not HALOGEN_MODEL:
             made.watching.label_selectors[kind.group, kind.version, kind.plural] = CHILDREN
     return made
-
-
-def _take_signals_back(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    for number in _SIGNALS:
-        with contextlib.suppress(RuntimeError, ValueError, NotImplementedError):  # not the main thread: none were taken
-            loop.add_signal_handler(number, stop.set)

@@ -69,6 +69,8 @@ async def _look(uid: str, queue: Queue, world: World, pace: Pace) -> None:
     try:
         look = await reconcile(uid, world)
         outcome = "ok"
+        if look is None:
+            world.memory.forget(uid)
         _put_back(uid, look, queue, pace)
     except ConflictError as error:
         outcome = "conflict"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
 import aiohttp
@@ -48,6 +48,10 @@ class _Server:
         return answer
 
 
+def _at_once(function: Callable[..., object], *arguments: object) -> None:
+    function(*arguments)
+
+
 class _World:
     def __init__(self) -> None:
         self.now = 0.0
@@ -65,7 +69,7 @@ async def server() -> AsyncIterator[_Server]:
 async def test_o7_a_watch_is_as_old_as_the_last_thing_it_said_bookmarks_too(server: _Server) -> None:
     world = _World()
     async with (
-        aiohttp.ClientSession(response_class=world.hearing.answers()) as session,
+        aiohttp.ClientSession(response_class=world.hearing.answers(_at_once)) as session,
         session.get(server.url, params={"watch": "true"}) as answer,
     ):
         chunks = answer.content.iter_chunked(1 << 20)
@@ -82,7 +86,7 @@ async def test_o7_a_watch_is_as_old_as_the_last_thing_it_said_bookmarks_too(serv
 async def test_a_watch_that_is_open_and_silent_is_not_heard(server: _Server) -> None:
     world = _World()
     async with (
-        aiohttp.ClientSession(response_class=world.hearing.answers()) as session,
+        aiohttp.ClientSession(response_class=world.hearing.answers(_at_once)) as session,
         session.get(server.url, params={"watch": "true"}) as answer,
     ):
         world.now = 100.0
@@ -93,7 +97,7 @@ async def test_a_watch_that_is_open_and_silent_is_not_heard(server: _Server) -> 
 
 async def test_a_whole_list_is_told_and_heard(server: _Server) -> None:
     world = _World()
-    async with aiohttp.ClientSession(response_class=world.hearing.answers()) as session:
+    async with aiohttp.ClientSession(response_class=world.hearing.answers(_at_once)) as session:
         world.now = 9.0
         answer = await session.get(server.url)
         await answer.json()
@@ -106,7 +110,7 @@ async def test_a_whole_list_is_told_and_heard(server: _Server) -> None:
 async def test_a_list_that_failed_is_none(server: _Server) -> None:
     world = _World()
     server.status = 500
-    async with aiohttp.ClientSession(response_class=world.hearing.answers()) as session:
+    async with aiohttp.ClientSession(response_class=world.hearing.answers(_at_once)) as session:
         answer = await session.get(server.url)
         await answer.json()
     assert world.lists == []

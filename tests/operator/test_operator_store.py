@@ -86,3 +86,13 @@ def test_a_relabelled_child_changes_its_model() -> None:
     assert len(store.children("n", "b", POD)) == 1
     assert store.remove(_body("Pod", "p", 4, model="b")) == "u-b"
     assert store.children("n", "b", POD) == ()
+
+
+def test_an_answer_that_comes_after_the_deletion_brings_nothing_back() -> None:
+    store = Store()
+    store.put(_body("Deployment", "chat", 5, model="chat"))
+    store.remove(_body("Deployment", "chat", 7, model="chat"))
+    store.put(_body("Deployment", "chat", 6, model="chat"))
+    assert store.find(DEPLOYMENT, "n", "chat") is None
+    store.put(_body("Deployment", "chat", 8, model="chat", uid="another"))
+    assert store.find(DEPLOYMENT, "n", "chat") is not None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 from halogen_operator import login
 from halogen_operator.app import Started, run
 from halogen_operator.settings import Settings
@@ -95,3 +96,25 @@ def is_ready(kube: FakeKube, name: str = "chat", namespace: str = "default") -> 
     """Ready, and nothing on its way."""
     found = conditions(kube, name, namespace)
     return found.get("Ready", ("", ""))[0] == "True" and found["Reconciling"][0] == "False"
+
+
+async def eventually(holds: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """What `holds` gives once that is true; for what is no write to the cluster (those: `FakeKube.until`).
+
+    Raises:
+        TimeoutError: it did not come to hold.
+    """
+    async with asyncio.timeout(seconds):
+        while not (found := holds()):  # noqa: ASYNC110  what is waited for has no event of its own
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def answer(session: aiohttp.ClientSession, url: str, status: int) -> str:
+    """The text that comes with this status, asked again until it comes."""
+    async with asyncio.timeout(10.0):
+        while True:
+            async with session.get(url) as told:
+                if told.status == status:
+                    return await told.text()
+            await asyncio.sleep(0.01)

@@ -15,6 +15,7 @@ import ssl
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
@@ -49,7 +50,7 @@ class PlayedPod:
 
     @property
     def revision(self) -> str:
-        return revision(self._document())
+        return revision_of(self.text)
 
     @property
     def serves(self) -> bool:
@@ -57,9 +58,7 @@ class PlayedPod:
         return bool(self._document().models)
 
     def _document(self) -> Any:
-        document = parse(self.text.encode(), "document", {}).document
-        assert document is not None
-        return document
+        return _read(self.text)
 
     def status(self) -> dict[str, Any]:
         models = {each.name: {"state": "serving"} for each in self._document().models}
@@ -75,8 +74,7 @@ class PlayedPod:
         """Judges a document; returns its receipt."""
         found = _ORIGIN.fullmatch(origin)
         assert found is not None
-        document = parse(text.encode(), "spec", {}).document
-        assert document is not None
+        document = _read(text)
         outcome = "unchanged" if document == self._document() else self.judge(text)
         if outcome in ("applied", "unchanged"):
             self.text = text
@@ -84,7 +82,7 @@ class PlayedPod:
         receipt = {
             "id": f"{self.name}-{len(self.receipts)}",
             "origin": {"uid": found[1], "generation": int(found[2])},
-            "revision": revision(document),
+            "revision": revision_of(text),
             "outcome": outcome,
             "milestones": {"serving": 1.0} if outcome in ("applied", "unchanged") else {},
             "problems": [problem] if outcome == "rejected" else [],
@@ -93,6 +91,19 @@ class PlayedPod:
         self.receipts.insert(0, receipt)
         self.pushes.append((int(found[2]), outcome))
         return receipt
+
+
+@cache
+def _read(text: str) -> Any:
+    document = parse(text.encode(), "document", {}).document
+    assert document is not None
+    return document
+
+
+@cache
+def revision_of(text: str) -> str:
+    """Of a document, whichever way it is written: 64 digits."""
+    return revision(_read(text))
 
 
 class PlayedPods:
@@ -105,6 +116,7 @@ class PlayedPods:
     def __init__(self, kube: FakeKube, port: int, judge: Judge = lambda _: "applied") -> None:
         self.judge = judge
         self.pods: dict[str, PlayedPod] = {}
+        """By namespace and name, with a slash between."""
         self._kube = kube
         self._port = port
         self._runners: dict[str, web.AppRunner] = {}
@@ -121,9 +133,9 @@ class PlayedPods:
         if not self._task.cancelled():
             self._task.result()
 
-    def of(self, model: str) -> list[PlayedPod]:
+    def of(self, model: str, namespace: str = "default") -> list[PlayedPod]:
         """A model's pods, by name."""
-        return [pod for name, pod in sorted(self.pods.items()) if name.startswith(f"{model}-")]
+        return [pod for place, pod in sorted(self.pods.items()) if place.startswith(f"{namespace}/{model}-")]
 
     def _judged(self, text: str) -> str:
         return self.judge(text)
@@ -134,20 +146,20 @@ class PlayedPods:
             while True:
                 waiter.heard.clear()
                 deployments = self._kube.objects.list("Deployment")
-                wanted = {name: each for each in deployments for name in _names(each)}
-                for name in set(self.pods) - set(wanted):
-                    await self._end(name)
-                for name in sorted(set(wanted) - set(self.pods)):
-                    await self._start(name, wanted[name])
+                wanted = {place: each for each in deployments for place in _places(each)}
+                for place in set(self.pods) - set(wanted):
+                    await self._end(place)
+                for place in sorted(set(wanted) - set(self.pods)):
+                    await self._start(place, wanted[place])
                 for deployment in deployments:
                     self._tell_deployment(deployment)
                 await waiter.heard.wait()
         finally:
             self._kube.store.stop_listening(waiter)
 
-    async def _start(self, name: str, deployment: dict[str, Any]) -> None:
+    async def _start(self, place: str, deployment: dict[str, Any]) -> None:
         meta, template = deployment["metadata"], deployment["spec"]["template"]
-        namespace = meta["namespace"]
+        namespace, _, name = place.partition("/")
         secret = self._kube.objects.get("Secret", f"{meta['name']}-admin", namespace)
         text = self._kube.objects.get("ConfigMap", f"{meta['name']}-document", namespace)["data"]["halogend.yaml"]
         pod = PlayedPod(name, namespace, _free_host(), text, self._judged)
@@ -159,21 +171,21 @@ class PlayedPods:
             "ownerReferences": [{**owner, "controller": True}],
         }
         self._kube.objects.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
-        self.pods[name] = pod
+        self.pods[place] = pod
         await self._serve(pod, {each: base64.b64decode(text) for each, text in secret["data"].items()})
         self._tell(pod)
 
     async def _serve(self, pod: PlayedPod, secret: dict[str, bytes]) -> None:
         app = web.Application()
-        app.router.add_get("/admin/v1/status", lambda request: self._answer(pod, request, pod.status()))
-        app.router.add_get("/admin/v1/document", lambda request: self._document(pod, request))
-        app.router.add_get("/admin/v1/receipts", lambda request: self._receipts(pod, request))
-        app.router.add_put("/admin/v1/document", lambda request: self._put(pod, request))
+        app.router.add_get("/admin/v1/status", partial(self._status, pod))
+        app.router.add_get("/admin/v1/document", partial(self._document, pod))
+        app.router.add_get("/admin/v1/receipts", partial(self._receipts, pod))
+        app.router.add_put("/admin/v1/document", partial(self._put, pod))
         app[_KEY] = secret["admin.key"].decode()
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, pod.ip, self._port, ssl_context=_tls(secret)).start()
-        self._runners[pod.name] = runner
+        self._runners[f"{pod.namespace}/{pod.name}"] = runner
 
     async def _answer(self, pod: PlayedPod, request: web.Request, body: dict[str, Any]) -> web.Response:
         if pod.is_deaf:
@@ -181,6 +193,9 @@ class PlayedPods:
         if request.headers.get("Authorization") != f"Bearer {request.app[_KEY]}":
             raise web.HTTPUnauthorized
         return web.json_response(body)
+
+    async def _status(self, pod: PlayedPod, request: web.Request) -> web.Response:
+        return await self._answer(pod, request, pod.status())
 
     async def _document(self, pod: PlayedPod, request: web.Request) -> web.Response:
         await self._answer(pod, request, {})
@@ -209,7 +224,7 @@ class PlayedPods:
 
     def _tell_deployment(self, deployment: dict[str, Any]) -> None:
         meta = deployment["metadata"]
-        count = len(self.of(meta["name"]))
+        count = len(self.of(meta["name"], meta["namespace"]))
         status = {"observedGeneration": meta["generation"], "replicas": count, "updatedReplicas": count}
         known = deployment.get("status") or {}
         if {key: known.get(key) for key in status} != status:
@@ -217,18 +232,19 @@ class PlayedPods:
                 "Deployment", meta["name"], {"status": status}, meta["namespace"], subresource="status"
             )
 
-    async def _end(self, name: str) -> None:
-        pod, runner = self.pods.pop(name), self._runners.pop(name, None)
-        if self._kube.objects.find("Pod", name, pod.namespace) is not None:
-            self._kube.objects.delete("Pod", name, pod.namespace, grace_s=0)
+    async def _end(self, place: str) -> None:
+        pod, runner = self.pods.pop(place), self._runners.pop(place, None)
+        if self._kube.objects.find("Pod", pod.name, pod.namespace) is not None:
+            self._kube.objects.delete("Pod", pod.name, pod.namespace, grace_s=0)
         if runner is not None:
             await runner.cleanup()
 
 
-def _names(deployment: dict[str, Any]) -> list[str]:
+def _places(deployment: dict[str, Any]) -> list[str]:
     """Of the pods that a Deployment wants: those of another template have other names."""
-    template = deployment["spec"]["template"]["metadata"]["annotations"]["halogen.dev/template"]
-    return [f"{deployment['metadata']['name']}-{template[:8]}-{n}" for n in range(deployment["spec"]["replicas"])]
+    meta, template = deployment["metadata"], deployment["spec"]["template"]["metadata"]["annotations"]
+    stem = f"{meta['namespace']}/{meta['name']}-{template['halogen.dev/template'][:8]}"
+    return [f"{stem}-{number}" for number in range(deployment["spec"]["replicas"])]
 
 
 def _free_host() -> str:

@@ -64,7 +64,8 @@ def _secret(wanted: Wanted, secret: Mapping[str, bytes]) -> Manifest:
 def _config_map(wanted: Wanted, held: Held, house: House) -> Manifest:
     """For cold starts alone."""
     text = held.document
-    text = bare_document(wanted, house) if text is None else document.rehoused(text, wanted.spec, house)
+    if text != wanted.written:
+        text = bare_document(wanted, house) if text is None else document.rehoused(text, wanted.spec, house)
     return child("ConfigMap", wanted.ref, document_name(wanted.ref.name), data={DOCUMENT_KEY: text})
 
 
