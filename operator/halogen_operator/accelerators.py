@@ -37,6 +37,11 @@ def stated(spec: HalogenModelSpec) -> tuple[Vendor, int] | None:
     return None
 
 
+def accelerators_in(resources: Mapping[str, int | str]) -> dict[str, int | str]:
+    """Those entries of `requests` or `limits` that are accelerators."""
+    return {name: value for name, value in resources.items() if name.startswith(tuple(_PREFIXES.values()))}
+
+
 def vendor_of(resources: Mapping[str, Any]) -> Vendor | None:
     """Whose accelerators a container's `limits` name."""
     return next((vendor for vendor, prefix in _PREFIXES.items() if any(n.startswith(prefix) for n in resources)), None)

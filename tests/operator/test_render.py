@@ -121,6 +121,7 @@ def test_keys_in_another_order_replace_no_pod() -> None:
         ({"device": ["mi300x:0"]}, "amd.com/gpu", "1"),
         ({"device": ["ai_max_395:0"]}, "amd.com/gpu", "1"),
         ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, "nvidia.com/gpu", "2"),
+        ({"resources": {"requests": {"amd.com/gpu": 1, "memory": "8Gi"}}}, "amd.com/gpu", "1"),
         ({"device": ["cuda:0"], "resources": {"limits": {"nvidia.com/gpu": "4"}}}, "nvidia.com/gpu", "4"),
     ],
     ids=str,

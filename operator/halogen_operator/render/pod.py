@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from halogen_operator.accelerators import RESOURCES, Vendor, stated
+from halogen_operator.accelerators import RESOURCES, Vendor, accelerators_in, stated
 from halogen_operator.document import key_file
 from halogen_operator.house import House
 from halogen_operator.names import (
@@ -67,9 +67,9 @@ def template(wanted: Wanted, held: Held, house: House) -> dict[str, Any]:
 
 def resources_of(wanted: Wanted, held: Held) -> tuple[dict[str, Any], int]:
     """(the container's resources, how many accelerators it gets): those that the spec names, else as many as the
-    document needs, else those that the template has."""
+    document needs, else those that the template has. Kubernetes wants them among the limits."""
     spec = wanted.spec.resources
-    limits, requests = dict(spec.limits), dict(spec.requests)
+    limits, requests = {**accelerators_in(spec.requests), **spec.limits}, dict(spec.requests)
     named = stated(wanted.spec)
     if named is not None:
         return _sections(limits, requests), named[1]
