@@ -1,9 +1,17 @@
 """Server-side apply in the stand-in: who holds a field, what goes when its holder lets go, conflicts and force."""
 
+import contextlib
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.kube.errors import ApiError
+from support.kube.kinds import Kinds
+from support.kube.objects import Objects
 from support.kube.ownership import from_wire, to_wire
+from support.kube.store import Store
+from support.kube.writes import Writes
 from support.kube_samples import config_map, deployment, widget
 
 
@@ -142,3 +150,73 @@ async def test_sets_of_several_appliers_are_one(widgets, wire):
 @pytest.mark.parametrize("body", [{}, {"f:a": {}}, {"f:a": {'k:{"n":"x"}': {".": {}, "f:b": {}}}, "f:c": {"v:1": {}}}])
 def test_fields_survive_their_wire_form(body):
     assert to_wire(from_wire(body)) == body
+
+
+_DATA = st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), max_size=3)
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("apply"), st.sampled_from(["one", "two", "three"]), _DATA, st.booleans()),
+        st.tuples(
+            st.just("update"),
+            st.just("hand"),
+            st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", None])),
+            st.just(False),
+        ),
+    ),
+    max_size=12,
+)
+
+
+class _Naive:
+    """A map whose every key has owners: what server-side apply means, without paths."""
+
+    def __init__(self):
+        self.values, self.owners = {}, {}
+
+    def apply(self, who, wanted, force):
+        changed = {key for key, value in wanted.items() if self.values.get(key) != value}
+        if not force and any(self.owners.get(key, set()) - {who} for key in changed):
+            return False
+        for key in [key for key, owners in self.owners.items() if who in owners and key not in wanted]:
+            self.owners[key].discard(who)
+            if not self.owners[key]:
+                del self.owners[key], self.values[key]
+        for key, value in wanted.items():
+            self.owners[key] = {who} if key in changed else self.owners[key] | {who}
+            self.values[key] = value
+        return True
+
+    def update(self, who, change):
+        for key, value in change.items():
+            if value is None:
+                self.values.pop(key, None)
+                self.owners.pop(key, None)
+            elif self.values.get(key) != value:
+                self.values[key], self.owners[key] = value, {who}
+
+
+def _owners(body):
+    found = {}
+    for entry in body["metadata"].get("managedFields", []):
+        for key in entry["fieldsV1"].get("f:data", {}):
+            found.setdefault(key.removeprefix("f:"), set()).add(entry["manager"])
+    return found
+
+
+@given(_STEPS)
+def test_appliers_and_others_agree_with_a_naive_model(steps):
+    store, kinds, naive = Store(), Kinds(), _Naive()
+    objects = Objects(store, kinds, Writes(store, kinds, lambda: datetime(2026, 1, 1, tzinfo=UTC)))
+    objects.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    objects.create(config_map())
+    for how, who, data, force in steps:
+        if how == "update":
+            naive.update(who, data)
+            objects.patch("ConfigMap", "c", {"data": data}, author=who)
+        else:
+            is_taken = naive.apply(who, data, force)
+            with contextlib.nullcontext() if is_taken else pytest.raises(ApiError, match="Apply failed"):
+                objects.apply(config_map(**data), author=who, force=force)
+        found = objects.get("ConfigMap", "c")
+        assert found.get("data", {}) == naive.values
+        assert _owners(found) == naive.owners

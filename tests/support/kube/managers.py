@@ -49,6 +49,10 @@ class Manager:
         return entry | {"subresource": self.subresource} if self.subresource else entry
 
 
+_EMPTY = ({}, [])  # as good as not there: it is not stored
+_NOTHING = object()
+
+
 def read(body: dict[str, Any]) -> list[Manager]:
     return [
         Manager(
@@ -71,7 +75,11 @@ def _written(body: dict[str, Any], managers: list[Manager]) -> dict[str, Any]:
 def _changed(kind: Kind, before: dict[str, Any], after: dict[str, Any]) -> tuple[Fields, Fields]:
     """Fields that were added or got another value, and fields that went away."""
     old, new = leaves(kind, before), leaves(kind, after)
-    touched = frozenset(path for path, value in new.items() if path not in old or old[path] != value)
+    touched = frozenset(
+        path
+        for path, value in new.items()
+        if old.get(path, _NOTHING) != value and not (path not in old and value in _EMPTY)
+    )
     return touched, frozenset(path for path in old if path not in new)
 
 
