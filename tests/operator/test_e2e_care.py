@@ -7,7 +7,7 @@ import signal
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.cluster import cluster, condition, conditions
+from support.cluster import cluster, condition, conditions, secret
 from support.controllers import is_ready
 from support.pod_traffic import ask, daemon_status
 
@@ -79,11 +79,6 @@ async def _runs(here):
 
 async def _is_ending(here):
     return not here.endpoints()
-
-
-def secret(name, **values):
-    coded = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": coded}
 
 
 async def code_of(here, key):

@@ -7,6 +7,7 @@ garbage collector; beside the stand-in they are played. All of it lives in the e
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import os
 import secrets
@@ -218,6 +219,12 @@ async def _running(made: Cluster) -> AsyncIterator[None]:
 def usual_children(name: str) -> set[tuple[str, str]]:
     """What the operator makes for one replica."""
     return {(kind, name) for kind in AS_OWNER} | {("ConfigMap", f"{name}-document"), ("Secret", f"{name}-admin")}
+
+
+def secret(name: str, **values: str) -> Body:
+    """An object to create."""
+    coded = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": coded}
 
 
 def conditions(model: Body) -> dict[str, str]:
