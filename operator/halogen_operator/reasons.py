@@ -208,14 +208,3 @@ REASONS = (
 )
 
 OF: dict[Why, Reason] = {each.why: each for each in REASONS}
-
-
-def markdown() -> str:
-    """The table for people, by condition."""
-    lines = ["| condition | reason | meaning | what to do |", "|---|---|---|---|"]
-    for kind in Kind:
-        for each in REASONS:
-            states = " / ".join(state for of, state in each.kinds if of is kind)
-            if states:
-                lines.append(f"| {kind} {states} | `{each.name}` | {each.meaning} | {each.remedy} |")
-    return "\n".join(lines) + "\n"

@@ -119,8 +119,9 @@ def _attempts(wanted: Wanted, engine: EngineView) -> int:
 
 
 def _push(wanted: Wanted, there: Sequence[PodState], standings: Mapping[str, Standing]) -> tuple[str, ...]:
-    """One that is in a change already, of an older document, takes its place anyway."""
-    is_refused = Standing.REFUSED in standings.values()
+    """One that is in a change already, of an older document, takes its place anyway. Where one refused it, or took it
+    and its engine failed, no other that has something to lose follows."""
+    is_refused = any(_is_bad(each, standings[each.name]) for each in there)
     changing = {each.name for each in there if _is_in_change(each, standings[each.name])}
     left = most_unavailable(wanted) - len(changing)
     found = []
@@ -136,14 +137,20 @@ def _push(wanted: Wanted, there: Sequence[PodState], standings: Mapping[str, Sta
     return tuple(found)
 
 
+def _is_bad(state: PodState, standing: Standing) -> bool:
+    has_failed = state.engine is not None and any(each.state == "failed" for each in state.engine.models)
+    return standing is Standing.REFUSED or (standing is Standing.CHANGES and has_failed)
+
+
 def _answers(state: PodState) -> bool:
     """Is it one of those that answer requests, or would but for a change?"""
     return state.pod.is_ready or (state.engine is not None and state.engine.has_served)
 
 
 def _is_in_change(state: PodState, standing: Standing) -> bool:
-    """One that answers requests, and whose daemon does not answer us, may be."""
-    is_busy = state.engine is None or state.engine.is_changing
+    """One that answers requests, and whose daemon does not answer us, may be. One that has done it is until the
+    cluster has seen that: it takes no traffic before."""
+    is_busy = state.engine is None or state.engine.is_changing or not state.pod.is_ready
     return _answers(state) and (standing in (Standing.CHANGES, Standing.UNKNOWN) or is_busy)
 
 

@@ -186,3 +186,19 @@ def test_a_newer_edit_goes_first_to_the_pod_that_is_in_a_change_already() -> Non
     under_way = engine(three(), active=OLD, models={"chat": model(loaded=(1, 9))}, receipts=[receipt(three(), None)])
     there = [serving(OLD, "chat-a"), ready(under_way, "chat-b"), serving(OLD, "chat-c")]
     assert decide(newest, there).push == ("chat-b",)
+
+
+def test_a_pod_takes_its_place_until_the_cluster_has_seen_that_it_serves_again() -> None:
+    """Under `strategy: replace` it took no traffic; its daemon serves before the kubelet has looked."""
+    there = [serving(three(), "chat-a", ready=False), serving(OLD, "chat-b"), serving(OLD, "chat-c")]
+    assert decide(three(), there).push == ()
+    assert decide(three(), [serving(three(), "chat-a"), *there[1:]]).push == ("chat-b",)
+
+
+def test_what_one_pod_took_and_died_of_goes_to_no_other() -> None:
+    died = {"chat": model("failed", trouble="HRT-1012: chat failed 6 times in a row")}
+    there = [ready(engine(three(), models=died, receipts=[receipt(three())]), ready=False), serving(OLD, "chat-b")]
+    found = decide(three(), there)
+    assert (found.push, found.rejected) == ((), None)
+    assert found.waits_for == "chat-a to serve: HRT-1012: chat failed 6 times in a row"
+    assert decide(wanted(max_batch=8, replicas=3, generation=3), there).push == ("chat-a", "chat-b")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+import pytest
 from halogen_operator.pods import PodState
 from halogen_operator.rollout import decide, most_unavailable
 from halogen_operator.wanted import Wanted
@@ -24,20 +25,25 @@ def text(size: int, count: int, limit: Any) -> Wanted:
 
 @dataclass
 class Daemon:
-    """One pod. `has_served`: requests are answered, or would be but for the change that runs."""
+    """One pod. `serves` is the daemon's word, `ready` the cluster's, which comes later. `was_answering`: requests would
+    be answered but for a change. What begins while the cluster does not see it takes no place."""
 
     name: str
     active: Wanted | None = None
     desired: Wanted | None = None
     serves: bool = False
+    ready: bool = False
     is_silent: bool = False
     load: Wanted | None = None
     was_serving: bool = False
+    was_answering: bool = False
     receipts: list[dict[str, Any]] = field(default_factory=list)
 
     def push(self, of: Wanted, *, replaces: bool) -> None:
         if self.load is not None:
             self.receipts[0] = {**self.receipts[0], "outcome": "superseded"}
+        else:
+            self.was_answering = (self.ready and self.serves) or self.was_answering
         self.receipts.insert(0, receipt(of, None, number=len(self.receipts) + 1))
         self.was_serving = self.serves or self.was_serving
         self.desired = self.load = of
@@ -61,14 +67,23 @@ class Daemon:
         if self.load is not None:
             self.end("failed", problems=[problem("", code="HRT-1019")])
         self.active = self.desired = COLD
-        self.serves, self.was_serving = True, False
+        self.serves, self.was_serving, self.was_answering, self.ready = True, False, False, False
+
+    def die(self) -> None:
+        """Its engine, for good, while nothing is under way."""
+        self.serves = self.was_answering = False
+
+    def looked_at(self) -> None:
+        """By the kubelet."""
+        self.ready = self.serves
+        self.was_answering = self.was_answering and not (self.ready and self.load is None)
 
     @property
-    def is_in_change(self) -> bool:
-        return self.load is not None and self.was_serving
+    def is_out(self) -> bool:
+        return self.was_answering and (self.load is not None or not self.ready)
 
     def state(self) -> PodState:
-        view = pod(self.name, ready=self.serves)
+        view = pod(self.name, ready=self.ready)
         if self.is_silent:
             return PodState(view, None, "no answer")
         models = {} if self.active is None and self.load is None else {"chat": self._model()}
@@ -84,11 +99,14 @@ class Daemon:
 
 
 class Walk(RuleBasedStateMachine):
-    @initialize(count=st.integers(1, 5), limit=st.sampled_from([1, 2, "25%", "50%", "100%"]))
-    def begin(self, count: int, limit: Any) -> None:
+    @initialize(count=st.integers(2, 5), warm=st.integers(0, 5), limit=st.sampled_from([1, 1, 2, "50%", "100%"]))
+    def begin(self, count: int, warm: int, limit: Any) -> None:
         self.spec = (count, limit)
         self.wanted = text(2, *self.spec)
         self.daemons = [Daemon(name) for name in NAMES[:count]]
+        for each in self.daemons[:warm]:
+            each.restart()
+            each.looked_at()
 
     def _decided(self) -> tuple[str, ...]:
         return decide(self.wanted, [each.state() for each in self.daemons]).push
@@ -117,13 +135,24 @@ class Walk(RuleBasedStateMachine):
         self.daemons[index % len(self.daemons)].restart()
 
     @rule(index=st.integers(0, 4))
+    def dies(self, index: int) -> None:
+        each = self.daemons[index % len(self.daemons)]
+        if each.load is None:
+            each.die()
+
+    @rule()
+    def are_looked_at(self) -> None:
+        for each in self.daemons:
+            each.looked_at()
+
+    @rule(index=st.integers(0, 4))
     def falls_silent_or_speaks_again(self, index: int) -> None:
         each = self.daemons[index % len(self.daemons)]
-        each.is_silent = not each.is_silent and (each.serves or each.load is None)
+        each.is_silent = not each.is_silent and (each.ready or not each.was_answering)
 
     @invariant()
     def no_more_in_change_than_may_be(self) -> None:
-        assert sum(each.is_in_change for each in self.daemons) <= most_unavailable(self.wanted)
+        assert sum(each.is_out for each in self.daemons) <= most_unavailable(self.wanted)
 
     @invariant()
     def whoever_answers_no_request_and_wants_it_is_handed_it(self) -> None:
@@ -145,10 +174,16 @@ class Walk(RuleBasedStateMachine):
             for each in self.daemons:
                 if each.load is not None:
                     each.end("applied")
+                each.looked_at()
         found = decide(self.wanted, [each.state() for each in self.daemons])
         assert found.is_done, found
         assert found.serving == tuple(each.name for each in self.daemons)
 
 
-TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+class TestWalk(Walk.TestCase):
+    settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.slow
+class TestLongWalk(Walk.TestCase):
+    settings = settings(max_examples=500, stateful_step_count=40, deadline=None)
