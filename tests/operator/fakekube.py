@@ -137,8 +137,8 @@ class FakeKube:
 
         def strike(call: Call) -> None:
             rbac.check(call, given, user)
-            if call.verb == "patch" and self.objects.find(call.kind, call.name, call.namespace) is None:
-                rbac.check(replace(call, verb="create", name="", subresource=""), given, user)  # an apply may make it
+            if call.is_apply and self.objects.find(call.kind, call.name, call.namespace) is None:
+                rbac.check(replace(call, verb="create", name=""), given, user)
 
         self.faults.hook(strike, times=None)
 

@@ -23,6 +23,7 @@ class Call:
     name: str
     subresource: str
     writer: str
+    is_apply: bool = False
     status: int = 0
 
     @property

@@ -9,6 +9,7 @@ from support.kube import discovery
 from support.kube.errors import ApiError, method_not_allowed, no_such_path, unauthorized
 from support.kube.faults import Call, CutError, Faults
 from support.kube.kinds import Kinds
+from support.kube.patches import APPLY
 from support.kube.paths import Target, target, verb
 from support.kube.requests import Ask
 from support.kube.serving import Serving, refusal
@@ -96,6 +97,7 @@ class Front(kmock.RawHandler):
             name=found.name,
             subresource=found.subresource,
             writer=raw.query.get("fieldManager") or client,
+            is_apply=raw.content_type == APPLY,
         )
 
     def _ask(self, found: Target, call: Call, raw: web.BaseRequest) -> Ask:
