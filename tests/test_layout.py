@@ -20,7 +20,7 @@ def test_operator_and_kernels_are_bare_directories():
 
 def _named_in_walks():
     text = (ROOT / "docs/walks.md").read_text()
-    return sorted(set(re.findall(r"`(halogend(?:\.\w+)+)`", text)))
+    return sorted(set(re.findall(r"`(halogen(?:d|_operator)(?:\.\w+)+)`", text)))
 
 
 @pytest.mark.parametrize("name", _named_in_walks())
