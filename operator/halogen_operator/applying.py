@@ -26,6 +26,9 @@ OPTIONAL: Final[tuple[Kind, ...]] = (DISRUPTION_BUDGET, SERVICE_MONITOR)
 """Children that a spec may have or not."""
 
 _REFUSALS: Final = frozenset({400, 403, 404, 405, 413, 415, 422})
+_UNDECLARED: Final = "field not declared in schema"
+"""An apply of a field that the server is too old for is a 500 with these words: it will not go better soon."""
+
 _QUANTITIES: Final = frozenset({"limits", "requests", "sizeLimit"})
 _ASSOCIATIVE: Final = frozenset(
     {"containers", "initContainers", "env", "ports", "volumes", "volumeMounts", "imagePullSecrets", "ownerReferences"}
@@ -67,7 +70,7 @@ async def applied(kube: Kube, store: Store, ref: Ref, manifests: Iterable[Mappin
             try:
                 store.put(await kube.apply(manifest))
             except KubeError as error:
-                if error.status not in _REFUSALS:
+                if error.status not in _REFUSALS and _UNDECLARED not in error.message:
                     raise
                 refused.append(f"{_named(manifest)}: {error.message}")
     return tuple(refused)

@@ -95,8 +95,8 @@ class Kube:
     async def apply(self, manifest: Mapping[str, Any]) -> Body:
         """Server-side apply, by force: the fields written are the operator's. Returns the object as it stands now.
 
-        A field the server does not know is refused (400), not dropped: a pod without its volume would be worse.
-        Raises `KubeError`.
+        A field the server does not know is refused (500, its schema has none such), not dropped: a pod without its
+        volume would be worse. Raises `KubeError`.
         """
         kind, meta = kind_of(manifest), manifest["metadata"]
         query = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"}

@@ -6,9 +6,13 @@ import copy
 from decimal import Decimal
 from typing import Any
 
+import aiohttp
 import pytest
-from halogen_operator.applying import Whose, differs, quantity, whose
+from fakekube import FakeKube
+from halogen_operator.applying import Whose, applied, differs, quantity, whose
+from halogen_operator.kube import Kube, KubeError
 from halogen_operator.names import MANAGED_BY_LABEL, RENDERED_ANNOTATION
+from halogen_operator.store import Store
 from halogen_operator.wanted import Ref
 
 _REF = Ref("n", "chat", "u1")
@@ -119,3 +123,17 @@ def test_whose_an_object_is() -> None:
     assert whose({"metadata": {}}, _REF) is Whose.FOREIGN
     orphan = {"metadata": {"labels": {MANAGED_BY_LABEL: "halogen-operator"}}}
     assert whose(orphan, _REF) is Whose.OURS
+
+
+async def test_a_field_the_server_is_too_old_for_is_told_and_not_tried_for_ever(kube: FakeKube) -> None:
+    ref = Ref("default", "chat", "u1")
+    named = {"namespace": "default", "annotations": {RENDERED_ANNOTATION: "d1"}}
+    novel = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named | {"name": "a"}, "novel": {}}
+    known = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named | {"name": "b"}, "data": {"k": "v"}}
+    async with aiohttp.ClientSession() as session:
+        (told,) = await applied(Kube(session, kube.url), Store(), ref, [novel, known])
+        assert told.endswith(".novel: field not declared in schema")
+        assert kube.objects.get("ConfigMap", "b")
+        kube.faults.fail(500)
+        with pytest.raises(KubeError):
+            await applied(Kube(session, kube.url), Store(), ref, [novel])
