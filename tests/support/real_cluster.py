@@ -35,7 +35,10 @@ async def furnished(client: KubeClient, claim: str, folder: Path) -> AsyncIterat
     finally:
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
-        for kind, name in (("Namespace", client.namespace), ("PersistentVolume", volume), ("Node", NODE)):
+        await client.delete("Namespace", client.namespace)
+        for pod in await client.all("Pod"):  # their node is no more, and nobody else would say that they ended
+            await client.delete("Pod", pod["metadata"]["name"], {"gracePeriodSeconds": 0})
+        for kind, name in (("PersistentVolume", volume), ("Node", NODE)):
             await client.delete(kind, name)
 
 
