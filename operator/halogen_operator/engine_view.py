@@ -126,9 +126,10 @@ class EngineView:
 
     @property
     def is_serving(self) -> bool:
-        """Does all that is asked of it serve, and is that a model at all?"""
-        all_serve = all(each.state == "serving" and not each.is_loading for each in self.models)
-        return bool(self.models) and all_serve and self.active == self.desired
+        """Does all that is asked of it serve, and is that a model at all? One that was removed may drain for long."""
+        asked = [each for each in self.models if each.state != "removed"]
+        all_serve = all(each.state == "serving" and not each.is_loading for each in asked)
+        return bool(asked) and all_serve and self.active == self.desired
 
     @property
     def is_changing(self) -> bool:

@@ -32,6 +32,12 @@ def test_what_does_not_serve_what_is_asked_for(active, models, served) -> None:
     assert view.served == (served and served.revision[:12])
 
 
+def test_a_model_of_another_name_that_drains_is_in_nobodys_way() -> None:
+    renamed = engine(NEW, models={"chat": model(), "talk": model("removed")})
+    assert renamed.is_serving
+    assert not engine(NEW, models={"talk": model("removed")}).is_serving
+
+
 def test_three_answers_of_two_moments_are_never_taken_for_serving() -> None:
     """The document changed between the answers: the status is of the old one, the text of the new one."""
     status = {

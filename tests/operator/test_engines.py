@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,14 +17,14 @@ from halogen_operator.credentials import issue
 from halogen_operator.engines import EngineError, Engines, Limits, OvertakenError
 from halogen_operator.names import ADMIN_KEY, CA_CERT, TLS_CERT, TLS_KEY
 from halogen_operator.pods import PodState, PodView
-from halogen_operator.rollout import Standing, standing
+from halogen_operator.rollout import Standing, decide, standing
 from halogen_operator.wanted import Ref, Wanted, read
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from support.operator_values import HOUSE, NOW, body, pod
-from support.played.world import GIB, World, document, reached
+from support.played.world import GIB, World, document, reached, until
 from support.played_admin import PlayedAdmin
 
 from halogend.api.addresses import TcpAddress
@@ -32,8 +34,11 @@ from halogend.api.listener import Listener
 from halogend.config.access import TlsConfig
 from halogend.config.canonical import canonical, revision
 from halogend.config.parse import parse
+from halogend.control.acceptance import Source
 from halogend.control.certificates import read_certificate
 from halogend.control.keys import Key, Keyring
+from halogend.control.push import Push
+from halogend.control.source import Content, PushedSource
 from halogend.obs.metrics import Metrics
 
 SECRET = issue(Ref.of(body()), NOW.fromtimestamp(time.time(), NOW.tzinfo))
@@ -97,6 +102,7 @@ class Engine:
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
     (tmp_path / "world").mkdir()
     world = World(tmp_path / "world", 64 * GIB)
+    world.reconciler.source = Source.of(PushedSource("/etc/halogend/halogend.yaml", lambda: None), {})
     await world.stage.open()
     try:
         async with secured(admin_app(PlayedAdmin(world)), tmp_path) as port, Engines(port=port) as engines:
@@ -186,7 +192,7 @@ async def test_receipts_of_others_are_passed_over(engine: Engine) -> None:
     wanted = of(document(engine.world.model("chat")))
     await engine.push(wanted)
     for _ in range(12):
-        await reached(engine.world.edit(wanted.document, "file"))
+        await reached(engine.world.reconciler.reload("signal", "SIGHUP"))
     state = await engine.state()
     assert state.engine is not None
     assert [each.id for each in state.engine.receipts] == ["r1"]
@@ -204,6 +210,54 @@ async def test_a_hold_and_its_end(engine: Engine) -> None:
     assert ": HRT-1018: " in held.engine.receipt.why
     assert held.engine.hold is not None
     assert held.engine.hold.endswith("by uid:0")
+    assert standing(edit, held) is Standing.REFUSED
+    resumed = engine.world.steering.resume("uid:0")
+    assert resumed is not None
+    await reached(resumed)
+    after = await engine.state()
+    assert standing(edit, after) is Standing.SERVES
+    assert after.engine is not None
+    assert after.engine.hold is None
+
+
+async def test_a_way_back_by_hand_is_seen(engine: Engine) -> None:
+    first = of(document(engine.world.model("chat")))
+    await engine.push(first)
+    edit = of(document(engine.world.model("chat", max_batch=7)), 2)
+    assert standing(edit, await engine.push(edit, first.revision)) is Standing.SERVES
+    await reached(engine.world.steering.rollback(None, "uid:0"))
+    back = await engine.state()
+    assert standing(edit, back) is Standing.WANTS
+    assert back.engine is not None
+    assert standing(edit, await engine.push(edit, back.engine.desired)) is Standing.SERVES
+
+
+async def test_a_bare_document_serves_nothing_and_a_model_takes_its_place(engine: Engine) -> None:
+    """As a pod starts: with listeners and no model."""
+    bare = of(document())
+    await reached(engine.world.reconciler.put(Push(Content.of(bare.document.encode(), "first")), "start"))
+    state = await engine.state()
+    assert state.engine is not None
+    assert (state.engine.served, state.engine.is_serving) == (None, False)
+    wanted = of(document(engine.world.model("chat")))
+    assert decide(wanted, [state]).push == ("chat-a",)
+    assert standing(wanted, await engine.push(wanted, state.engine.desired)) is Standing.SERVES
+
+
+async def test_an_engine_that_dies_again_and_again(engine: Engine) -> None:
+    """The receipt was good; what became of it later is told by the model."""
+    wanted = of(document(engine.world.model("chat")))
+    await engine.push(wanted)
+    engine.world.stage.order("load", "fail", where={"role": "engine"}, code="HRT-1016", message="no memory")
+    unit = engine.world.unit("chat")
+    unit.deaths = [time.monotonic()] * 5  # it died as often a moment ago
+    os.kill(unit.serving.pids["engine"], signal.SIGKILL)
+    await until(lambda: engine.world.state("chat") == "failed", "it was given up")
+    state = await engine.state()
+    assert standing(wanted, state) is Standing.CHANGES
+    assert state.engine is not None
+    assert (state.engine.served, state.engine.has_served) == (None, False)
+    assert "chat failed" in str(state.engine.models[0].trouble)
 
 
 async def test_a_plan_changes_nothing(engine: Engine) -> None:
