@@ -25,9 +25,8 @@ from halogen_operator.kube import Kube, KubeError
 from halogen_operator.memory import Memory
 from halogen_operator.metrics import Metrics
 from halogen_operator.queue import BackOff, Queue
-from halogen_operator.reasons import Kind as Condition
 from halogen_operator.reconcile import World
-from halogen_operator.resources import HALOGEN_MODEL, WATCHED, Kind
+from halogen_operator.resources import CHILDREN, HALOGEN_MODEL, WATCHED, Kind
 from halogen_operator.settings import Settings
 from halogen_operator.store import Store
 from halogen_operator.watching import watch
@@ -35,7 +34,6 @@ from halogen_operator.working import Pace, work
 
 _LOG = structlog.get_logger()
 _LAST_LOOKS_S: Final = 10.0
-_PEERS_S: Final = 5.0
 
 
 def _now() -> dt.datetime:
@@ -169,15 +167,24 @@ async def _until_served(kube: Kube) -> None:
 
 
 async def _heed_peers(parts: _Parts, settings: Settings) -> None:
-    """Closes the gate while another operator goes first. Never ends by itself."""
+    """Closes the gate while another operator goes first, and opens it when all that happened meanwhile is known.
+    Never ends by itself."""
     while True:
-        if settings.peering is not None:
-            try:
-                first = await peers.goes_first(parts.world.kube, settings, parts.world.now())
-            except KubeError as error:
-                first = f"unknown: {error}"
-            _pause(parts, first)
-        await asyncio.sleep(_PEERS_S)
+        try:
+            first = await peers.goes_first(parts.world.kube, settings, parts.world.now())
+            if first is None and parts.is_paused:
+                await _read_again(parts)
+        except KubeError as error:
+            first = f"unknown: {error}"
+        _pause(parts, first)
+        await asyncio.sleep(settings.heed_peers_s)
+
+
+async def _read_again(parts: _Parts) -> None:
+    """kopf's watches rested, and begin again at their own time. Raises `KubeError`."""
+    for kind, namespace in parts.hearing.ages():
+        selector = "" if kind is HALOGEN_MODEL else CHILDREN
+        _on_list(parts, kind, namespace, await parts.world.kube.list(kind, namespace, selector))
 
 
 def _pause(parts: _Parts, first: str | None) -> None:
@@ -204,8 +211,6 @@ def _on_list(parts: _Parts, kind: Kind, namespace: str | None, answer: Mapping[s
 def _notice(parts: _Parts, event: str, body: Mapping[str, Any]) -> None:
     store = parts.world.store
     uid = store.remove(body) if event == "DELETED" else store.put(body)
-    if event == "DELETED" and body["kind"] == HALOGEN_MODEL.name and uid is not None:
-        parts.world.metrics.forget(body["metadata"]["namespace"], body["metadata"]["name"], tuple(Condition))
     if uid is not None:
         parts.queue.add(uid)
 

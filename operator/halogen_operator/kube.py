@@ -69,16 +69,17 @@ class Kube:
                 return None
             raise
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> tuple[Body, ...]:
-        """All objects of a kind (in one namespace or in all) with these labels, page by page. Raises `KubeError`."""
+    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> Body:
+        """All objects of a kind (in one namespace or in all) with these labels, as a list whose `items` are whole,
+        however many pages the server makes of them. Raises `KubeError`."""
         found: list[Body] = []
         query = {"limit": str(_PAGE)} | ({"labelSelector": selector} if selector else {})
         while True:
             answer = await self._call("list", kind, kind.path(namespace), query=query)
-            found += ({"kind": kind.name, "apiVersion": kind.api_version} | item for item in answer.get("items", ()))
-            following = answer.get("metadata", {}).get("continue")
+            found += answer.get("items") or ()
+            following = (answer.get("metadata") or {}).get("continue")
             if not following:
-                return tuple(found)
+                return {**answer, "items": found}
             query["continue"] = following
 
     async def is_served(self, kind: Kind) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from halogen_operator.house import House
 from halogen_operator.names import PLAN_ONLY_ANNOTATION
 from halogen_operator.render import Held, Manifest, render
-from halogen_operator.wanted import Refusal, Wanted, read
+from halogen_operator.wanted import Ref, Refusal, Wanted, read
 
 
 @dataclass
@@ -50,6 +50,7 @@ class Memory:
             last.rendered = (held, secret, render(wanted, held, secret, self.house))
         return last.rendered[2]
 
-    def forget(self, uid: str) -> None:
-        """It is gone."""
-        self._last.pop(uid, None)
+    def forget(self, uid: str) -> Ref | None:
+        """It is gone. Returns which one it was, if it was ever read."""
+        last = self._last.pop(uid, None)
+        return None if last is None else last.wanted.ref

@@ -50,6 +50,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         made = {name: _make(name, text, labels, self._registry) for name, (text, labels) in METRICS.items()}
         self._made: dict[str, Any] = made
+        self._conditions: dict[tuple[str, str], tuple[str, ...]] = {}
         self._before: list[Callable[[], None]] = []
         self._of("build_info", version).set(1)
         self._of("watch_restarts_total")
@@ -63,6 +64,11 @@ class Metrics:
         """`outcome`: ok, conflict or error."""
         self._of("reconciles_total", outcome).inc()
         self._of("reconcile_seconds").observe(seconds)
+
+    def looks(self) -> float:
+        """How many looks there were."""
+        samples = self._made["halogen_operator_reconciles_total"].collect()[0].samples
+        return float(sum(each.value for each in samples if each.name.endswith("_total")))
 
     def called(self, verb: str, kind: str, status: int, seconds: float) -> None:
         """As `kube.Observe`."""
@@ -98,10 +104,11 @@ class Metrics:
         for condition in conditions:
             is_true = condition["status"] == "True"
             self._of("model_condition", namespace, name, condition["type"]).set(int(is_true))
+        self._conditions[namespace, name] = tuple(each["type"] for each in conditions)
 
-    def forget(self, namespace: str, name: str, types: Sequence[str]) -> None:
+    def forget(self, namespace: str, name: str) -> None:
         """The series of a HalogenModel that is gone."""
-        for each in types:
+        for each in self._conditions.pop((namespace, name), ()):
             self._made["halogen_operator_model_condition"].remove(namespace, name, each)
 
     def render(self) -> bytes:

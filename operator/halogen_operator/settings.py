@@ -50,6 +50,8 @@ class Settings:
     """A settled model's pods are asked how they are this often: what happens inside them is no event."""
     follow_s: float = 1.0
     """During a change, this often."""
+    heed_peers_s: float = 5.0
+    """With a peering, it is looked up this often whether another operator goes first."""
     shortest_back_off_s: float = 1.0
     longest_back_off_s: float = 300.0
     oldest_event_s: float = 300.0

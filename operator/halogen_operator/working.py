@@ -69,8 +69,8 @@ async def _look(uid: str, queue: Queue, world: World, pace: Pace) -> None:
     try:
         look = await reconcile(uid, world)
         outcome = "ok"
-        if look is None:
-            world.memory.forget(uid)
+        if look is None and (ref := world.memory.forget(uid)) is not None:
+            world.metrics.forget(ref.namespace, ref.name)
         _put_back(uid, look, queue, pace)
     except ConflictError as error:
         outcome = "conflict"

@@ -44,6 +44,7 @@ def test_what_is_a_matter_of_the_moment_is_asked_at_each_scrape(metrics: Metrics
 def test_a_model_that_is_gone_leaves_no_series(metrics: Metrics) -> None:
     metrics.conditions("models", "chat", CONDITIONS)
     metrics.conditions("models", "code", CONDITIONS)
-    metrics.forget("models", "chat", ["Ready", "Stalled"])
+    metrics.forget("models", "chat")
+    metrics.forget("models", "never told of")
     named = {labels["name"] for name, labels, _ in scraped(metrics) if name == "halogen_operator_model_condition"}
     assert named == {"code"}

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from fakekube import FakeKube
+from halogen_operator.metrics import Metrics
 from halogen_operator.names import RENDERED_ANNOTATION
 from halogen_operator.resources import WATCHED
 from halogen_operator.settings import Settings
@@ -152,15 +153,10 @@ async def test_a_settled_model_costs_no_write(world: _World) -> None:
     assert world.writes() == []
 
 
-async def _looks(metrics: Any, count: int) -> None:
+async def _looks(metrics: Metrics, count: int) -> None:
     """Waits until so many more looks have ended."""
-
-    def looked() -> float:
-        value: float = metrics._of("reconciles_total", "ok")._value.get()
-        return value
-
-    until = looked() + count
-    await eventually(lambda: looked() >= until)
+    until = metrics.looks() + count
+    await eventually(lambda: metrics.looks() >= until)
 
 
 async def test_a_spec_that_cannot_be_had_stalls_with_its_place_and_what_serves_serves_on(world: _World) -> None:
@@ -248,6 +244,21 @@ async def test_a_plan_is_told_and_nothing_done_while_the_annotation_is_there(wor
         assert world.status()["plan"]["replacesPods"] is True
         world.kube.objects.patch("HalogenModel", "chat", {"metadata": {"annotations": None}})
         await world.until_ready()
+
+
+async def test_metrics_of_a_model_go_with_it(world: _World) -> None:
+    series = b'halogen_operator_model_condition{name="chat",namespace="default",type="Ready"} 1.0'
+    world.kube.objects.create(halogen_model())
+    async with running(world.settings) as operator:
+        metrics = operator.started.metrics
+        await eventually(lambda: series in metrics.render())
+        assert b"halogen_operator_models 1.0" in metrics.render()
+        world.kube.objects.delete("HalogenModel", "chat")
+        await eventually(lambda: series not in metrics.render())
+        scraped = metrics.render()
+    assert b"halogen_operator_models 0.0" in scraped
+    assert b'halogen_operator_pushes_total{outcome="applied"} 1.0' in scraped
+    assert b'api_requests_total{code="200",kind="HalogenModel",verb="patch"}' in scraped
 
 
 async def test_o7_a_watch_that_fell_silent_fails_the_liveness_probe() -> None:
