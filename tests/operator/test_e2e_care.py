@@ -123,6 +123,27 @@ async def _made_anew(here, before):
     return len(data["admin.key"]) == len(before["admin.key"]) and data["admin.key"] != before["admin.key"]
 
 
+async def test_who_is_in_a_pod_can_ask_its_daemon_and_hold_changes(tmp_path, two_models):
+    """With the words of the remedies: `halogend status`, `hold`, `resume`."""
+    async with cluster(tmp_path, two_models) as here, here.operator():
+        await here.apply("chat", model=A)
+        await here.until_settled("chat", 1)
+        (run,) = here.kubelet.runs.values()
+        status, said = await run.execute("status")
+        assert status == 0, said
+        assert "chat   serving" in said
+        status, said = await run.execute("hold")
+        assert status == 0, said
+        generation = await here.edit("chat", max_batch=5)
+        model = await here.until("chat", lambda model: conditions(model).get("Stalled") == "True/ChangesHeld")
+        assert model["status"]["observedGeneration"] == generation
+        assert condition(model, "Degraded")["status"] == "True"
+        assert "key:halogen-operator" in condition(model, "Stalled")["message"]
+        status, said = await run.execute("resume")
+        assert status == 0, said
+        await here.until_settled("chat", generation)
+
+
 async def test_pods_come_back_without_an_operator_and_edits_wait_for_it(tmp_path, two_models):
     """A pod that is deleted, or whose daemon is killed, starts with what a pod accepted last."""
     async with cluster(tmp_path, two_models) as here:

@@ -3,6 +3,7 @@
 import time
 
 import aiohttp
+import pytest
 from support.cluster import cluster, condition, conditions, usual_children
 from support.pod_traffic import Traffic, ask, daemon_status
 
@@ -39,6 +40,7 @@ def serves(model, revision):
     return active
 
 
+@pytest.mark.timeout(300)
 async def test_o1_o2_o4_a_model_is_made_edited_refused_mended_and_deleted(tmp_path, two_models):
     """With requests running from the first moment until it is deleted: none of them fails."""
     async with cluster(tmp_path, two_models) as here:
@@ -54,7 +56,7 @@ async def test_o1_o2_o4_a_model_is_made_edited_refused_mended_and_deleted(tmp_pa
             assert traffic.failures == []
             assert len({first, second, third}) == 3
             told = await here.events()
-            assert told.keys() == {("Normal", word) for word in ("Progressing", "Serving", "Recovered")} | {REJECTED}
+            assert told.keys() >= {("Normal", word) for word in ("Progressing", "Serving", "Recovered")} | {REJECTED}
             assert told[REJECTED] == 2
         began = time.monotonic()
         await here.client.delete("HalogenModel", "chat")  # nobody runs who could have a hand in it

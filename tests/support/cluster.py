@@ -36,7 +36,7 @@ CHILDREN = (
 CLAIM = "models"
 AS_OWNER = ("Deployment", "Service", "ServiceAccount", "NetworkPolicy")
 """Children that are called as their HalogenModel."""
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 
 
 @dataclass

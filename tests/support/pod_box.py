@@ -65,18 +65,28 @@ class Box:
         return "\n".join([*lines, f"exec {shlex.join(self._command())}"])
 
     def _command(self) -> list[str]:
-        user, group = self.security.get("runAsUser"), self.security.get("runAsGroup", 0)
-        who = []
-        if os.geteuid() == 0 and user:
-            who = [f"--userspec={user}:{group}", f"--groups={self.security.get('fsGroup', group)}"]
-        image = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": "/nonexistent",
-            ADDRESS: self.address,
-        }
+        user, group = self._user
+        who = [f"--userspec={user}:{group}", f"--groups={self.security.get('fsGroup', group)}"] if user else []
+        return ["chroot", *who, ".", *self._program(self.arguments)]
+
+    def execute(self, pid: int, words: Sequence[str]) -> tuple[int, str]:
+        """Exit status and output of `halogend WORDS` beside the container's process `pid`, as `kubectl exec` has it."""
+        user, group = self._user
+        who = [f"--setuid={user}", f"--setgid={group}"] if user else ["--preserve-credentials"]
+        command = ["nsenter", f"--target={pid}", "--mount", "--root", "--wd=/", *who, *self._program(words)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    @property
+    def _user(self) -> tuple[int | None, int]:
+        """None: whoever runs the tests."""
+        user = self.security.get("runAsUser") if os.geteuid() == 0 else None
+        return user or None, int(self.security.get("runAsGroup", 0))
+
+    def _program(self, words: Sequence[str]) -> list[str]:
+        image = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent", ADDRESS: self.address}
         environ = [f"{name}={value}" for name, value in (image | dict(self.environ)).items()]
-        python = [sys.executable, "-P", str(ROOT / "tests/support/pod_entry.py"), *self.arguments]
-        return ["chroot", *who, ".", "/usr/bin/env", "-i", *environ, *python]
+        return ["/usr/bin/env", "-i", *environ, sys.executable, "-P", str(ROOT / "tests/support/pod_entry.py"), *words]
 
 
 @cache

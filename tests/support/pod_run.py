@@ -72,6 +72,12 @@ class PodRun:
         finally:
             self.kill()
 
+    async def execute(self, *words: str) -> tuple[int, str]:
+        """Exit status and output of `halogend WORDS` in the container that runs."""
+        if self.process is None:
+            raise NotYetError("ContainerCreating", "no container runs")
+        return await asyncio.to_thread(self._box().execute, self.process.pid, words)
+
     def kill(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
