@@ -7,7 +7,6 @@ import aiohttp
 import pytest
 from fakekube import FakeKube
 from support.kube_samples import Wire, widget_crd
-from support.tiny_models import tiny_gemma3, tiny_llama
 
 
 @pytest.fixture
@@ -32,6 +31,8 @@ async def wire(kube: FakeKube) -> AsyncIterator[Wire]:
 @pytest.fixture(scope="session")
 def two_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for any user to read, with a.gguf and b.gguf, which answer differently."""
+    from support.tiny_models import tiny_gemma3, tiny_llama  # torch, which no other test here waits for
+
     folder = tmp_path_factory.mktemp("models")
     tiny_llama(folder / "a.gguf", layers=2)
     tiny_gemma3(folder / "b.gguf", layers=2)
