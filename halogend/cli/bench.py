@@ -105,6 +105,7 @@ def _add_load(kinds: Any) -> None:
     load.add_argument("--precision", help="what is held: bf16 (default), fp32, int8, int4")
     load.add_argument("--threads", type=int, help="that load (default: as an engine chooses)")
     load.add_argument("--cache", help="the page cache before each run: warm, cold, both (default)")
+    load.add_argument("--start", help="with --arms, engines that stand by (spare, the default), new ones, or both")
     load.add_argument("--runs", type=int, help="of each side, in turn; the median is shown (default 3)")
     load.add_argument("--json", action="store_true", help="print the figures of every run as JSON")
     load.set_defaults(run=run_load)
@@ -128,7 +129,7 @@ def run_perplexity(args: argparse.Namespace) -> int:
 
 def run_load(args: argparse.Namespace) -> int:
     own = "formats" if args.arms else "format"
-    options = ("synthetic", own, "dir", "precision", "threads", "cache", "runs")
+    options = ("synthetic", own, "dir", "precision", "threads", "cache", *(("start",) if args.arms else ()), "runs")
     return _run(f"halogend.engine.bench.{'load_arms' if args.arms else 'load'}", args, options, *args.paths)
 
 

@@ -130,9 +130,10 @@ def test_medians_and_the_table(
 ) -> None:
     """The arms take turns, each round from another one on; the second of two engines shares the first one's pages."""
     asked: list[str] = []
+    starts: list[bool] = []
 
     def started(path: str, precision: str, threads: int, *, ahead: bool) -> load_start.StartFigures:
-        assert ahead, "as a swap in a living daemon finds it"
+        starts.append(ahead)
         asked.append(f"{Path(path).name.split('-')[1]} {precision}")
         return load_start.StartFigures(len(asked), 0.5, 10.0 * len(asked), 100 * MIB, 20 * MIB)
 
@@ -158,6 +159,11 @@ def test_medians_and_the_table(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("medians of 1 rounds")
     assert "PSS 100 MiB alone, 120 MiB of two: 1.20" in lines[4]
+    assert all(starts), "as a swap in a living daemon finds them"
+    assert load_arms.main([*command, "--runs", "1", "--start", "both"]) == 0
+    names = [line.split("  ")[0].rpartition(", ")[2] for line in capsys.readouterr().out.splitlines()[2:6]]
+    assert names == ["spare", "new", "spare", "new"]
+    assert starts[-4:] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """`halogend bench load --arms`: one model in several formats, and llama.cpp, from nothing to a first token.
 
 Every arm is a whole engine process, as a swap in a living daemon finds one (it stands by, and has imported what loads
-need) or as the daemon starts a new one (`--start new`), over files that are in the page cache (warm) or were
+need), or as the daemon starts a new one (`--start new`, or both), over files that are in the page cache (warm) or were
 dropped from it (cold, as mincore(2) sees it). The arms take turns within a round, each round in another order, and
 medians over the rounds are shown. A v2 file is loaded a second time beside a first one that serves, for what the two
 take together; and ranks read their own ranges of it, without an engine. Figures are printed, never judged.
@@ -37,17 +37,19 @@ SYNTHETIC = ("v2-int4", "q4_k", "awq", "gptq", "v2-bf16", "bf16")
 _RANKS = (1, 2, 3, 4)
 _MIB = 1 << 20
 _SECONDS = ("load_s", "warmup_s", "first_token_s")
-_STARTED = {"spare": "engines that stand by, from being told", "new": "new engines"}
+_STARTED = {"spare": "engines that stand by", "new": "new engines", "both": "engines that stand by and new ones"}
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """`precision` is what the weights are held in; llama.cpp holds what the file has."""
+    """`precision` is what the weights are held in; llama.cpp holds what the file has. `start` is one of STARTS, of
+    ours."""
 
     name: str
     path: Path
     files: tuple[Path, ...]
     precision: str
+    start: str = ""
 
     @property
     def is_peer(self) -> bool:
@@ -77,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--precision", help="of every arm (default: as the file has its weights, else bf16)")
     parser.add_argument("--threads", type=int, default=0, help="that load (default: as an engine chooses)")
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both", help="state of the page cache")
-    parser.add_argument("--start", choices=STARTS, default="spare", help="engines that stand by, or new ones")
+    parser.add_argument(
+        "--start", choices=(*STARTS, "both"), default="spare", help="engines that stand by (default), new ones, or both"
+    )
     parser.add_argument("--runs", type=int, default=3, help="rounds; medians are shown")
     parser.add_argument("--json", action="store_true", help="print the figures of every run as JSON")
     return parser
@@ -88,7 +92,10 @@ def _arms(args: argparse.Namespace) -> Iterator[Arm]:
     for path in paths:
         checkpoint = open_checkpoint(path)
         precision = args.precision or held_as(checkpoint.quantisation)
-        yield Arm(f"{path.name} ({checkpoint.quantisation})", path, checkpoint.files, precision)
+        name = f"{path.name} ({checkpoint.quantisation})"
+        for start in STARTS if args.start == "both" else (args.start,):
+            told = f"{name}, {start}" if args.start == "both" else name
+            yield Arm(told, path, checkpoint.files, precision, start)
         if checkpoint.format == "gguf" and args.paths:
             yield Arm(f"{path.name}, {PEER}", path, checkpoint.files, PEER)
 
@@ -121,12 +128,13 @@ def _made(kind: str, args: argparse.Namespace) -> Path:
 def _measure(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, Any]:
     caches = CACHES if args.cache == "both" else (args.cache,)
     runs = [
-        _run(arm, cache, args) | {"round": number}
+        _run(arm, cache, args.threads) | {"round": number}
         for number in range(args.runs)
         for cache in caches
         for arm in _from(arms, number)
     ]
-    v2 = [arm for arm in arms if not arm.is_peer and open_checkpoint(arm.path).format == "v2"]
+    once = {arm.path: arm for arm in reversed(arms) if not arm.is_peer}
+    v2 = [arm for arm in reversed(once.values()) if open_checkpoint(arm.path).format == "v2"]
     return {
         "cores": len(os.sched_getaffinity(0)),
         "rounds": args.runs,
@@ -144,10 +152,10 @@ def _from(arms: Sequence[Arm], number: int) -> Sequence[Arm]:
     return (*arms[first:], *arms[:first])
 
 
-def _run(arm: Arm, cache: str, args: argparse.Namespace) -> dict[str, Any]:
+def _run(arm: Arm, cache: str, threads: int) -> dict[str, Any]:
     share = _prepare(arm, cache)
-    path, ahead = str(arm.path), args.start == "spare"
-    figures = start_peer(path) if arm.is_peer else start_ours(path, arm.precision, args.threads, ahead=ahead)
+    path, ahead = str(arm.path), arm.start == "spare"
+    figures = start_peer(path) if arm.is_peer else start_ours(path, arm.precision, threads, ahead=ahead)
     load_average = os.getloadavg()[0]
     return {"arm": arm.name, "cache": cache, "cached_share": share, "load_average": load_average} | asdict(figures)
 
