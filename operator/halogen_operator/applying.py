@@ -25,6 +25,7 @@ from halogen_operator.wanted import Ref
 OPTIONAL: Final[tuple[Kind, ...]] = (DISRUPTION_BUDGET, SERVICE_MONITOR)
 """Children that a spec may have or not."""
 
+_FORBIDDEN: Final = 403
 _REFUSALS: Final = frozenset({400, 403, 404, 405, 413, 415, 422})
 _UNDECLARED: Final = "field not declared in schema"
 """An apply of a field that the server is too old for is a 500 with these words: it will not go better soon."""
@@ -82,11 +83,20 @@ async def remove_unwanted(kube: Kube, store: Store, ref: Ref, manifests: Iterabl
     for kind in OPTIONAL:
         if kind.name in rendered:
             continue
-        live = store.find(kind, ref.namespace, ref.name) if kind.watched else None
-        if not kind.watched:
-            live = await kube.get(kind, ref.namespace, ref.name)
+        live = await _optional(kube, store, ref, kind)
         if live is not None and whose(live, ref) is Whose.OURS:
             await kube.delete({"kind": kind.name, **live})
+
+
+async def _optional(kube: Kube, store: Store, ref: Ref, kind: Kind) -> Mapping[str, Any] | None:
+    if kind.watched:
+        return store.find(kind, ref.namespace, ref.name)
+    try:
+        return await kube.get(kind, ref.namespace, ref.name)
+    except KubeError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return None  # what this operator may not read it has not made
 
 
 def whose(live: Mapping[str, Any], ref: Ref) -> Whose:

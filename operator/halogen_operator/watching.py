@@ -30,7 +30,7 @@ _REQUEST_S: Final = 30.0
 _CONNECT_S: Final = 5.0
 _SILENCE_S: Final = 70.0  # the API server sends a bookmark each minute
 _LAST_S: Final = 5.0
-_STREAM_S: Final = 290.0  # a stream is begun anew before something on the way cuts it
+_STREAM_S: Final = 290  # whole seconds; a stream is begun anew before something on the way cuts it
 
 
 async def watch(
