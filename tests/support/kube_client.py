@@ -34,6 +34,7 @@ PLACES: Mapping[str, tuple[str, str]] = {
 }
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
+_AGENT = {"user-agent": "halogen-tests"}  # not the operator's, whose session this may be
 _AGAIN_S = 0.05  # after a list or a watch that failed
 
 
@@ -61,7 +62,7 @@ class KubeClient:
 
     async def request(self, method: str, path: str, body: Any = None, kind: str = "", **query: str) -> Body:
         """The JSON of the answer. Raises RefusedError."""
-        headers = {"content-type": kind or "application/json"}
+        headers = {"content-type": kind or "application/json", **_AGENT}
         data = None if body is None else json.dumps(body)
         url = self._server + path
         async with self._session.request(method, url, data=data, params=query, headers=headers) as answer:
@@ -103,7 +104,8 @@ class KubeClient:
         """(type, object), until the server ends it."""
         timeout = aiohttp.ClientTimeout(total=None)
         query |= {"watch": "true", "resourceVersion": version}
-        async with self._session.get(self._server + self.path(kind), params=query, timeout=timeout) as answer:
+        url = self._server + self.path(kind)
+        async with self._session.get(url, params=query, headers=_AGENT, timeout=timeout) as answer:
             if answer.status >= 400:
                 raise RefusedError(answer.status, await answer.json(content_type=None))
             async for line in answer.content:
@@ -135,7 +137,7 @@ class View:
 
     async def _follow(self) -> None:
         found = await self._client.request("GET", self._client.path(self._kind), **self._query)
-        self.items = {each["metadata"]["name"]: each for each in found["items"]}
+        self.items = {each["metadata"]["name"]: {"kind": self._kind, **each} for each in found["items"]}
         self._changed.set()
         async for kind, body in self._client.watch(self._kind, found["metadata"]["resourceVersion"], **self._query):
             if kind == "ERROR":
