@@ -89,7 +89,7 @@ class FakeKube:
         self.objects = Objects(self.store, self.kinds, self._writes)
         self._serving = Serving(self.store, self._writes, self._now, bookmark_s)
         self._garbage = Garbage(self.store, self.kinds, self._writes)
-        self.front = Front(self.kinds, self._serving, self.faults, tokens)
+        self.front = Front(self.store, self.kinds, self._serving, self.faults, tokens)
         self._server = kmock.Server(self.front, port=port)
         self._collector: asyncio.Task[None] | None = None
         for name in NAMESPACES:
@@ -177,7 +177,7 @@ class FakeKube:
                 watch.wake.set()
 
     async def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> Any:
-        """Wait for something to hold, looked at after every write and new watch; returns what it gave.
+        """Wait for something to hold, looked at after every write and every call; returns what it gave.
 
         Raises:
             TimeoutError: it did not come to hold.

@@ -33,7 +33,7 @@ def running(widgets):
         @kopf.on.event("test.dev", "v1", "widgets", registry=registry)
         def hear(type, name, **_):  # noqa: A002 kopf's names
             heard.append((type, name))
-            widgets.store.wake_all()
+            widgets.store.wake_onlookers()
 
         operator = asyncio.create_task(
             kopf.operator(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import re
 import socket
@@ -19,6 +20,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
+from support.kube.errors import ApiError
 
 from halogend.config.canonical import canonical, revision
 from halogend.config.parse import parse
@@ -150,9 +152,11 @@ class PlayedPods:
                 for place in set(self.pods) - set(wanted):
                     await self._end(place)
                 for place in sorted(set(wanted) - set(self.pods)):
-                    await self._start(place, wanted[place])
+                    with contextlib.suppress(ApiError):  # what it needs is gone again: a later write looks anew
+                        await self._start(place, wanted[place])
                 for deployment in deployments:
-                    self._tell_deployment(deployment)
+                    with contextlib.suppress(ApiError):
+                        self._tell_deployment(deployment)
                 await waiter.heard.wait()
         finally:
             self._kube.store.stop_listening(waiter)

@@ -13,16 +13,18 @@ from support.kube.patches import APPLY
 from support.kube.paths import Target, target, verb
 from support.kube.requests import Ask
 from support.kube.serving import Serving, refusal
+from support.kube.store import Store
 
 
 class Front(kmock.RawHandler):
     """`calls` grows by each request for a resource, before it is served. `tokens` None: everybody may come in."""
 
-    def __init__(self, kinds: Kinds, serving: Serving, faults: Faults, tokens: set[str] | None) -> None:
+    def __init__(self, store: Store, kinds: Kinds, serving: Serving, faults: Faults, tokens: set[str] | None) -> None:
         super().__init__(strict=True)
         self.calls: list[Call] = []
         self.faults = faults
         self.tokens = tokens
+        self._store = store
         self._kinds = kinds
         self._serving = serving
 
@@ -69,6 +71,8 @@ class Front(kmock.RawHandler):
         except ApiError as error:
             call.status = error.status
             raise
+        finally:
+            self._store.wake_onlookers()
         call.status = response.status
         return response
 

@@ -207,7 +207,7 @@ class Serving:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         self.watches.append(watch)
-        self._store.wake_all()
+        self._store.wake_onlookers()
         try:
             await response.prepare(request)
             stream = Stream(self._store, watch, self._shown_as(ask, request))

@@ -108,9 +108,11 @@ class Store:
     def stop_listening(self, waiter: Waiter) -> None:
         self._waiters.remove(waiter)
 
-    def wake_all(self) -> None:
+    def wake_onlookers(self) -> None:
+        """Those who listen to everything look again, though nothing was written."""
         for waiter in self._waiters:
-            waiter.heard.set()
+            if waiter.key is None:
+                waiter.heard.set()
 
     def of_uid(self, uid: str) -> tuple[Key, Place] | None:
         """Where the living object of this uid is stored."""
