@@ -1,5 +1,7 @@
 """What a test can make go wrong in the stand-in, and what it saw."""
 
+import asyncio
+
 import aiohttp
 import pytest
 from support.kube_samples import config_map
@@ -48,3 +50,18 @@ async def test_calls_are_counted_in_the_words_of_rbac(kube, wire):
         ("delete", "pods", "p", "wire", 404),
     ]
     assert [call.is_write for call in kube.calls] == [True, True, False, True]
+
+
+async def test_a_slow_call_holds_up_no_other(kube, wire):
+    gate = asyncio.Event()
+    rule = kube.faults.hook(lambda _: gate.wait(), verb="get", times=None)
+    slow = asyncio.create_task(wire.get(wire.path("ConfigMap", "a")))
+    await kube.until(lambda: kube.calls)
+    assert (await wire.send("POST", wire.path("ConfigMap"), config_map("a")))[0] == 201
+    assert not slow.done()
+    gate.set()
+    assert (await slow)[0] == 200
+    kube.faults.drop(rule)
+    assert rule.struck == 1
+    await wire.get(wire.path("ConfigMap", "a"))
+    assert rule.seen == 1

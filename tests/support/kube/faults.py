@@ -40,7 +40,7 @@ class CutError(Exception):
     """The connection ends without a word."""
 
 
-Hook = Callable[[Call], Awaitable[None] | None]
+Hook = Callable[[Call], Awaitable[object] | None]
 
 
 @dataclass

@@ -64,6 +64,7 @@ class Front(kmock.RawHandler):
             raise method_not_allowed()
         call = self._call(wanted, found, raw)
         self.calls.append(call)
+        self._store.wake_onlookers()
         try:
             await self.faults.strike(call, is_after=False)
             response = await self._serving.serve(wanted, self._ask(found, call, raw), raw, body)
