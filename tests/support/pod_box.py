@@ -23,7 +23,7 @@ from support.pod_entry import ADDRESS
 
 ROOT = Path(__file__).parents[2]
 _SYSTEM = ("bin", "sbin", "lib", "lib64", "lib32", "usr")
-_ETC = ("passwd", "group", "hosts", "nsswitch.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl", "alternatives")
+_ETC = ("passwd", "group", "hosts", "nsswitch.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
 _UNSHARE = ("unshare", "--mount", "--propagation", "private")
 
 
@@ -57,7 +57,7 @@ class Box:
         for mount in sorted(self.mounts, key=lambda each: each.path):
             lines += _bind(mount.source, mount.path)
             if mount.is_read_only:
-                lines.append(f"mount -o remount,bind,ro .{shlex.quote(mount.path)}")
+                lines.append(f"mount -o remount,bind,ro,nosuid,nodev .{shlex.quote(mount.path)}")
         for source, path in _image().items():
             lines += _bind(source, path)
         if self.security.get("readOnlyRootFilesystem"):
@@ -72,7 +72,7 @@ class Box:
     def execute(self, pid: int, words: Sequence[str]) -> tuple[int, str]:
         """Exit status and output of `halogend WORDS` beside the container's process `pid`, as `kubectl exec` has it."""
         user, group = self._user
-        who = [f"--setuid={user}", f"--setgid={group}"] if user else ["--preserve-credentials"]
+        who = [f"--setuid={user}", f"--setgid={group}"] if user else ["--user", "--preserve-credentials"]
         command = ["nsenter", f"--target={pid}", "--mount", "--root", "--wd=/", *who, *self._program(words)]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         return done.returncode, done.stdout + done.stderr
@@ -113,7 +113,7 @@ def _system() -> list[str]:
     for name in ("proc", "sys", "dev"):
         lines += _bind(Path("/", name), f"/{name}")
     etc = [f"/etc/{name}" for name in _ETC if Path("/etc", name).exists()]
-    return [*lines, "mkdir -p etc tmp nonexistent", f"cp -a {' '.join(etc)} etc/"]
+    return [*lines, "mkdir -p etc tmp nonexistent", f"cp -r --no-dereference {' '.join(etc)} etc/"]
 
 
 def _bind(source: Path, path: str) -> list[str]:
