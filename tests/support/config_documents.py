@@ -42,7 +42,9 @@ _INSIDE = (  # drawn with their sections
     *("server.auth.", "server.tls.", "server.admin_tls."),
     *("models[].probation.", "models[].watermarks.", "models[].long_prompt.", "models[].eviction.sessions[]."),
 )
-_TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20)
+_CHARACTERS = st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff")
+"""What a document may hold: YAML knows neither of the last two."""
+_TEXT = st.text(_CHARACTERS, max_size=20)
 _PATHS = _TEXT.map(lambda text: f"/{text}")
 _NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,12}\Z")
 _DEVICES = st.sampled_from(["cpu", "cpu:0", "cuda:1", "ai_max_395", "rocm:12"])
@@ -81,7 +83,7 @@ _SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     | st.fixed_dictionaries({}, optional={"soft": st.floats(0.1, 1), "hard": st.floats(0.1, 1)}),
     "models[].long_prompt": st.just("off") | st.fixed_dictionaries({}, optional={"threshold": st.integers(1, 9)}),
     "models[].eviction.sessions[].class": _NAMES,
-    "models[].warmup.prompt": st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")) | st.just("\n")),
+    "models[].warmup.prompt": st.text(_CHARACTERS | st.just("\n")),
 }
 
 
