@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -129,7 +130,9 @@ class Engines:
         try:
             context = self._context(secret[CA_CERT])
             key = secret[ADMIN_KEY].decode("ascii").strip()
-        except (KeyError, ValueError, ssl.SSLError) as error:
+        except KeyError as error:
+            raise EngineError(f"the Secret of {ref.name} has no {error.args[0]}") from error
+        except (ValueError, ssl.SSLError) as error:
             raise EngineError(f"the Secret of {ref.name} is not usable: {error}") from error
         limits = aiohttp.ClientTimeout(total=total_s or self._limits.answer_s, sock_connect=self._limits.connect_s)
         host = f"[{pod.ip}]" if ":" in pod.ip else pod.ip
@@ -173,7 +176,7 @@ class _Call:
         """(text, revision) of the one that is asked for now; of none: empty, None."""
         status, data, headers = await self._ask("GET", "/document?of=desired")
         if status != _OK:
-            raise EngineError(f"{self.pod.name} answered {status} when asked for its document")
+            raise EngineError(_told(self.pod, status, self._object(status, data)))
         tag = headers.get("etag")
         return data.decode("utf-8", "replace"), None if tag is None else tag.strip('"')
 
@@ -181,13 +184,16 @@ class _Call:
         self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any]]:
         status, body, _ = await self._ask(method, path, data, headers)
+        return status, self._object(status, body)
+
+    def _object(self, status: int, body: bytes) -> dict[str, Any]:
         try:
             value = json.loads(body)
         except ValueError as error:
             raise EngineError(f"{self.pod.name} answered {status} with what is no JSON") from error
         if not isinstance(value, dict):
             raise EngineError(f"{self.pod.name} answered {status} with what is no JSON object")
-        return status, value
+        return value
 
     async def _ask(
         self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -207,7 +213,7 @@ class _Call:
         except TimeoutError as error:
             raise EngineError(f"{self.pod.name} did not answer in time") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise EngineError(f"{self.pod.name} cannot be asked: {error}") from error
+            raise EngineError(f"{self.pod.name} cannot be asked: {_reason(error)}") from error
 
 
 async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
@@ -218,6 +224,17 @@ async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
         if len(data) > _MOST_BYTES:
             raise ValueError(f"its answer is longer than {_MOST_BYTES} bytes")
     return bytes(data)
+
+
+def _reason(error: Exception) -> str:
+    """The same words for the same fault, whichever process says them: they stand in a status."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+        return f"its certificate is not trusted: {getattr(cause, 'verify_message', cause)}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        return f"{error.host}:{error.port}: {os.strerror(number) if number else error.os_error}"
+    return str(error) or type(error).__name__
 
 
 def _told(pod: PodView, status: int, body: Mapping[str, Any]) -> str:

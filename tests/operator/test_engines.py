@@ -276,20 +276,21 @@ async def test_a_plan_changes_nothing(engine: Engine) -> None:
 
 async def test_whoever_is_not_the_pod_is_told_nothing(engine: Engine) -> None:
     wanted = of(document(engine.world.model("chat")))
-    for wrong in (
-        {**SECRET, CA_CERT: OTHER[CA_CERT]},  # another authority
-        {**SECRET, ADMIN_KEY: OTHER[ADMIN_KEY]},  # another key
-        {**SECRET, CA_CERT: b"nonsense"},
-        {CA_CERT: SECRET[CA_CERT]},
+    for wrong, words in (
+        ({**SECRET, CA_CERT: OTHER[CA_CERT]}, "chat-a cannot be asked: its certificate is not trusted: unable to get"),
+        ({**SECRET, ADMIN_KEY: OTHER[ADMIN_KEY]}, "chat-a answered 401: The API key is not valid here."),
+        ({**SECRET, CA_CERT: b"nonsense"}, "the Secret of chat is not usable: no start line"),
+        ({CA_CERT: SECRET[CA_CERT]}, "the Secret of chat has no admin.key"),
     ):
         (state,) = await engine.engines.observe([engine.pod], wrong, wanted.ref)
         assert state.engine is None
-        assert state.error
+        assert str(state.error).startswith(words)
         with pytest.raises(EngineError):
             await engine.engines.push(engine.pod, wanted, wrong, None)
     neighbour = Ref("serving", "other", "uid-other")
     (state,) = await engine.engines.observe([engine.pod], SECRET, neighbour)
     assert state.engine is None
+    assert "Hostname mismatch" in str(state.error)
     assert engine.world.reconciler.receipts.all() == ()
 
 
@@ -303,7 +304,8 @@ async def test_pods_that_do_not_run_or_are_not_there_cost_the_others_nothing(eng
     states = await engine.engines.observe(pods, engine.secret, Ref.of(body()))
     assert [each.engine is not None for each in states] == [False, False, True, False]
     assert states[0].error == "it does not run yet"
-    assert "cannot be asked" in str(states[1].error)
+    assert str(states[1].error).startswith("chat-c cannot be asked: 127.0.0.99:")
+    assert str(states[1].error).endswith(": Connection refused")
     assert states[3].error == "it is on its way out"
 
 
