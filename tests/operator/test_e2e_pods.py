@@ -68,6 +68,29 @@ async def _none(here):
     return not await here.client.all("Pod")
 
 
+async def test_a_daemon_that_hangs_holds_up_no_other_pod_and_is_told_of(tmp_path, two_models):
+    async with cluster(tmp_path, two_models) as here, here.operator():
+        await here.apply("chat", model=A, replicas=2)
+        await here.until_settled("chat", 1)
+        hung, other = sorted(here.kubelet.runs.values(), key=lambda run: run.name)
+        hung.process.send_signal(signal.SIGSTOP)
+        try:
+            generation = await here.edit("chat", model=B)
+
+            def is_served_by_the_other(model):
+                pods = {each["name"]: each.get("revision") for each in model["status"]["pods"]}
+                is_served = pods.get(other.name) == model["status"]["desired"]["revision"]
+                return model["status"]["observedGeneration"] == generation and is_served
+
+            model = await here.until("chat", is_served_by_the_other)
+            assert conditions(model)["Reconciling"].startswith("True/")
+            assert hung.name in condition(model, "Reconciling")["message"]
+        finally:
+            hung.process.send_signal(signal.SIGCONT)
+        model = await here.until_settled("chat", generation)
+        assert {each["revision"] for each in model["status"]["pods"]} == {model["status"]["desired"]["revision"]}
+
+
 async def test_two_quick_edits_while_the_mount_lags_and_the_last_one_stays(tmp_path, two_models):
     """Also when the container starts again from the mount that is two edits old."""
     async with cluster(tmp_path, two_models) as here, here.operator():
