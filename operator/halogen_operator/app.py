@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -34,6 +35,7 @@ from halogen_operator.working import Pace, work
 
 _LOG = structlog.get_logger()
 _LAST_LOOKS_S: Final = 10.0
+_WATCH_AGAIN_S: Final = 30.0
 
 
 def _now() -> dt.datetime:
@@ -143,15 +145,16 @@ async def _until(stop: asyncio.Event, parts: _Parts, settings: Settings, access:
 
 async def _watch(stop: asyncio.Event, parts: _Parts, settings: Settings, access: login.Access) -> None:
     """Watches, and begins anew whatever ended that; returns when `stop` is set."""
-    back_off = BackOff(settings.shortest_back_off_s, settings.longest_back_off_s, random.random)
+    back_off = BackOff(settings.shortest_back_off_s, min(_WATCH_AGAIN_S, settings.longest_back_off_s), random.random)
     failures = 0
     while not stop.is_set():
+        began = time.monotonic()
         try:
             await _until_served(parts.world.kube)
             await watch(settings, access, parts.hearing, lambda *told: _notice(parts, *told), stop)
             stop.set()
         except Exception as error:  # noqa: BLE001  kopf raises whatever an answer made of it: nothing may end watching
-            failures += 1
+            failures = 1 if time.monotonic() - began > _WATCH_AGAIN_S else failures + 1
             parts.world.metrics.watch_restarted()
             delay_s = back_off.seconds(failures)
             _LOG.warning("watching_again", error=repr(error), after_s=round(delay_s, 1))

@@ -30,6 +30,7 @@ _REQUEST_S: Final = 30.0
 _CONNECT_S: Final = 5.0
 _SILENCE_S: Final = 70.0  # the API server sends a bookmark each minute
 _LAST_S: Final = 5.0
+_LONGEST_S: Final = 30.0  # between attempts at one request: a server that comes back is heard soon
 _STREAM_S: Final = 290  # whole seconds; a stream is begun anew before something on the way cuts it
 
 
@@ -227,7 +228,8 @@ def _kopf_settings(settings: Settings) -> kopf.OperatorSettings:
     made.peering.stealth = True
     made.networking.request_timeout = _REQUEST_S
     made.networking.connect_timeout = _CONNECT_S
-    made.networking.error_backoffs = _Delays(settings.shortest_back_off_s, settings.longest_back_off_s)
+    longest_s = min(_LONGEST_S, settings.longest_back_off_s)
+    made.networking.error_backoffs = _Delays(settings.shortest_back_off_s, longest_s)
     made.watching.server_timeout = _STREAM_S
     made.watching.connect_timeout = _CONNECT_S
     made.watching.inactivity_timeout = _SILENCE_S

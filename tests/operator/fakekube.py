@@ -176,7 +176,7 @@ class FakeKube:
                 watch.is_cut = True
                 watch.wake.set()
 
-    async def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> Any:
+    async def until(self, holds: Callable[[], Any], seconds: float = 60.0) -> Any:
         """Wait for something to hold, looked at after every write and every call; returns what it gave.
 
         Raises:

@@ -68,7 +68,7 @@ async def running(settings: Settings, access: login.Access | None = None) -> Asy
         yield operator
     finally:
         operator.stop.set()
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             await operator.task
 
 
@@ -98,7 +98,7 @@ def is_ready(kube: FakeKube, name: str = "chat", namespace: str = "default") -> 
     return found.get("Ready", ("", ""))[0] == "True" and found["Reconciling"][0] == "False"
 
 
-async def eventually(holds: Callable[[], Any], seconds: float = 10.0) -> Any:
+async def eventually(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What `holds` gives once that is true; for what is no write to the cluster (those: `FakeKube.until`).
 
     Raises:
@@ -112,7 +112,7 @@ async def eventually(holds: Callable[[], Any], seconds: float = 10.0) -> Any:
 
 async def answer(session: aiohttp.ClientSession, url: str, status: int) -> str:
     """The text that comes with this status, asked again until it comes."""
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60.0):
         while True:
             async with session.get(url) as told:
                 if told.status == status:

@@ -143,7 +143,7 @@ class PlayedPods:
         return self.judge(text)
 
     async def _follow(self) -> None:
-        waiter = self._kube.store.listen(("apps", "deployments"))
+        waiter = self._kube.store.listen(None)
         try:
             while True:
                 waiter.heard.clear()
@@ -164,8 +164,11 @@ class PlayedPods:
     async def _start(self, place: str, deployment: dict[str, Any]) -> None:
         meta, template = deployment["metadata"], deployment["spec"]["template"]
         namespace, _, name = place.partition("/")
-        secret = self._kube.objects.get("Secret", f"{meta['name']}-admin", namespace)
-        text = self._kube.objects.get("ConfigMap", f"{meta['name']}-document", namespace)["data"]["halogend.yaml"]
+        secret = self._kube.objects.find("Secret", f"{meta['name']}-admin", namespace)
+        config_map = self._kube.objects.find("ConfigMap", f"{meta['name']}-document", namespace)
+        if secret is None or config_map is None:
+            return  # a kubelet waits for what it is to mount
+        text = config_map["data"]["halogend.yaml"]
         pod = PlayedPod(name, namespace, _free_host(), text, self._judged)
         owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
         metadata = {
