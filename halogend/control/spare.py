@@ -191,9 +191,9 @@ class Spare:
         _log.info("spare_worker_ended", pid=ahead.worker.child.pid, reason=why)
 
     def _fits(self, spec: ReplicaSpec) -> bool:
-        """Is it there, does it answer, and has it the environment that a new process would have?"""
+        """Is it there and meant to be, does it answer, and has it the environment that a new process would have?"""
         ahead = self._ahead
-        if ahead is None or self._version != WIRE_VERSION or ahead.worker.child.has_ended:
+        if ahead is None or not self._is_wanted or self._version != WIRE_VERSION or ahead.worker.child.has_ended:
             return False
         answers = ahead.worker.pulse.silent_s(self._clock()) < SPEAKING_S
         return answers and _comparable(spec.engine_environ(self._host)) == self._environ

@@ -224,6 +224,14 @@ async def test_it_is_switched_off_and_on_in_place(spared):
     assert await _ready(there)
 
 
+async def test_a_change_that_switches_it_off_does_not_take_it(spared):
+    there = await spared()
+    pid = await _ready(there)
+    receipt = await there.apply(there.model("a", "b"), reload={"spare_worker": "off"})
+    assert "spare_worker" not in _load(receipt)
+    await _gone(there, pid)
+
+
 async def test_one_that_cannot_be_started_is_no_trouble(spared, monkeypatch):
     there = await spared(at_once=False)
     there.house.spare._last = None
