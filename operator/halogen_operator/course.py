@@ -119,8 +119,10 @@ def _under_way(
 ) -> Course:
     progress = _progress(wanted.generation, _mark(wanted, seen), previous.get("progress") or {}, now)
     trouble = _trouble(seen)
-    words = [_serving(wanted, seen), f"waiting for {seen.rollout.waits_for or 'pods to be ready'}"]
-    words += [] if trouble is None else [str(trouble)]
+    waits_for = seen.rollout.waits_for or "pods to be ready"
+    words = [_serving(wanted, seen), f"waiting for {waits_for}"]
+    if trouble is not None and (trouble.message.partition(": ")[2] or trouble.message) not in waits_for:
+        words.append(str(trouble))
     limit_s = wanted.spec.update.progress_deadline_s
     if (now - progress.at).total_seconds() < limit_s:
         return Course(Phase.UNDER_WAY, Why.PROGRESSING, "; ".join(words), is_serving, progress)

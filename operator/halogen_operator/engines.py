@@ -32,7 +32,7 @@ _OK, _ACCEPTED, _CONFLICT, _REJECTED = 200, 202, 409, 422
 
 
 class EngineError(Exception):
-    """A daemon did not answer, or not as expected. The text is for people."""
+    """A daemon did not answer, or not as expected. The text is for people, and `it` is the pod."""
 
 
 class OvertakenError(EngineError):
@@ -86,9 +86,9 @@ class Engines:
             headers["if-match"] = f'"{if_match}"'
         status, body = await call.json("PUT", "/document?wait=none&file=spec", wanted.written.encode(), headers)
         if status == _CONFLICT and "id" not in body:
-            raise OvertakenError(_told(pod, status, body))
+            raise OvertakenError(_told(status, body))
         if "id" not in body:
-            raise EngineError(_told(pod, status, body))
+            raise EngineError(_told(status, body))
         return ReceiptView.of(body)
 
     async def plan(self, pod: PodView, wanted: Wanted, secret: Mapping[str, bytes]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Engines:
         path = "/document?dry_run=true&file=spec"
         status, body = await call.json("PUT", path, wanted.written.encode(), headers)
         if status not in (_OK, _REJECTED) or "outcome" not in body:
-            raise EngineError(_told(pod, status, body))
+            raise EngineError(_told(status, body))
         return body
 
     async def _state(self, pod: PodView, secret: Mapping[str, bytes], ref: Ref) -> PodState:
@@ -119,14 +119,14 @@ class Engines:
             ours = [each for each in receipts["receipts"] if (each.get("origin") or {}).get("uid") == ref.uid]
             return EngineView.of(status, text, revision, ours)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            text = f"{call.pod.name} tells of itself in a way that this operator does not know: {error!r}"
+            text = f"it tells of itself in a way that this operator does not know: {error!r}"
             raise EngineError(text) from error
 
     def _call(self, pod: PodView, secret: Mapping[str, bytes], ref: Ref, total_s: float = 0.0) -> _Call:
         if self._session is None:
             raise EngineError("the operator is ending")
         if pod.ip is None:
-            raise EngineError(f"{pod.name} does not run yet")
+            raise EngineError("it does not run yet")
         try:
             context = self._context(secret[CA_CERT])
             key = secret[ADMIN_KEY].decode("ascii").strip()
@@ -169,14 +169,14 @@ class _Call:
     async def read(self, path: str) -> dict[str, Any]:
         status, body = await self.json("GET", path)
         if status != _OK:
-            raise EngineError(_told(self.pod, status, body))
+            raise EngineError(_told(status, body))
         return body
 
     async def document(self) -> tuple[str, str | None]:
         """(text, revision) of the one that is asked for now; of none: empty, None."""
         status, data, headers = await self._ask("GET", "/document?of=desired")
         if status != _OK:
-            raise EngineError(_told(self.pod, status, self._object(status, data)))
+            raise EngineError(_told(status, self._object(status, data)))
         tag = headers.get("etag")
         return data.decode("utf-8", "replace"), None if tag is None else tag.strip('"')
 
@@ -190,9 +190,9 @@ class _Call:
         try:
             value = json.loads(body)
         except ValueError as error:
-            raise EngineError(f"{self.pod.name} answered {status} with what is no JSON") from error
+            raise EngineError(f"it answered {status} with what is no JSON") from error
         if not isinstance(value, dict):
-            raise EngineError(f"{self.pod.name} answered {status} with what is no JSON object")
+            raise EngineError(f"it answered {status} with what is no JSON object")
         return value
 
     async def _ask(
@@ -211,9 +211,9 @@ class _Call:
             ) as answer:
                 return answer.status, await _bounded(answer), answer.headers
         except TimeoutError as error:
-            raise EngineError(f"{self.pod.name} did not answer in time") from error
+            raise EngineError("it did not answer in time") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise EngineError(f"{self.pod.name} cannot be asked: {_reason(error)}") from error
+            raise EngineError(f"it cannot be asked: {_reason(error)}") from error
 
 
 async def _bounded(answer: aiohttp.ClientResponse) -> bytes:
@@ -237,7 +237,7 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _told(pod: PodView, status: int, body: Mapping[str, Any]) -> str:
+def _told(status: int, body: Mapping[str, Any]) -> str:
     error = body.get("error")
     message = error.get("message") if isinstance(error, dict) else None
-    return f"{pod.name} answered {status}: {str(message or 'without a word')[:_MESSAGE_CHARACTERS]}"
+    return f"it answered {status}: {str(message or 'without a word')[:_MESSAGE_CHARACTERS]}"

@@ -277,8 +277,8 @@ async def test_a_plan_changes_nothing(engine: Engine) -> None:
 async def test_whoever_is_not_the_pod_is_told_nothing(engine: Engine) -> None:
     wanted = of(document(engine.world.model("chat")))
     for wrong, words in (
-        ({**SECRET, CA_CERT: OTHER[CA_CERT]}, "chat-a cannot be asked: its certificate is not trusted: unable to get"),
-        ({**SECRET, ADMIN_KEY: OTHER[ADMIN_KEY]}, "chat-a answered 401: The API key is not valid here."),
+        ({**SECRET, CA_CERT: OTHER[CA_CERT]}, "it cannot be asked: its certificate is not trusted: unable to get"),
+        ({**SECRET, ADMIN_KEY: OTHER[ADMIN_KEY]}, "it answered 401: The API key is not valid here."),
         ({**SECRET, CA_CERT: b"nonsense"}, "the Secret of chat is not usable: no start line"),
         ({CA_CERT: SECRET[CA_CERT]}, "the Secret of chat has no admin.key"),
     ):
@@ -304,7 +304,7 @@ async def test_pods_that_do_not_run_or_are_not_there_cost_the_others_nothing(eng
     states = await engine.engines.observe(pods, engine.secret, Ref.of(body()))
     assert [each.engine is not None for each in states] == [False, False, True, False]
     assert states[0].error == "it does not run yet"
-    assert str(states[1].error).startswith("chat-c cannot be asked: 127.0.0.99:")
+    assert str(states[1].error).startswith("it cannot be asked: 127.0.0.99:")
     assert str(states[1].error).endswith(": Connection refused")
     assert states[3].error == "it is on its way out"
 

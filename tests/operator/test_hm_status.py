@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 from halogen_operator.conditions import find
+from halogen_operator.events import events
 from halogen_operator.observed import Observed
 from halogen_operator.pods import PodState, Trouble
 from halogen_operator.reasons import OF, REASONS, Kind, Why
 from halogen_operator.rollout import decide
 from halogen_operator.status import active_revision, status
-from halogen_operator.wanted import Refusal
+from halogen_operator.wanted import Refusal, Wanted
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.operator_values import (
     BARE,
     NOW,
@@ -261,6 +264,16 @@ def test_o11_what_it_is_that_does_not_move(state, seen, why) -> None:
     assert conditions(past)["Stalled"] == f"True {why}"
 
 
+def test_what_it_waits_for_is_said_once() -> None:
+    silent = told(OLD, [PodState(pod(ready=False), None, "it did not answer in time")])
+    assert message(silent, Kind.RECONCILING) == (
+        "0 of 1 pods serve; waiting for the daemon of chat-a: it did not answer in time"
+    )
+    dead = {"chat": model("failed", trouble="HRT-1012: no memory")}
+    failed = told(OLD, [PodState(pod(ready=False), engine(OLD, active=BARE, models=dead))])
+    assert message(failed, Kind.RECONCILING) == "0 of 1 pods serve; waiting for chat-a to serve: HRT-1012: no memory"
+
+
 def test_o11_a_deployment_that_may_not_make_pods() -> None:
     failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
     deployment = {**TEMPLATE, "status": {"conditions": [failure]}}
@@ -392,6 +405,61 @@ def test_the_active_revision_is_the_one_that_most_requests_are_answered_by() -> 
     assert active_revision(mixed[1:], new) == old
     assert active_revision([*mixed[1:], serving(NEW, "d")], new) == new
     assert active_revision([fresh()], new) is None
+
+
+# --- whatever is seen -----------------------------------------------------------------------------------
+
+SPECS = [
+    NEW,
+    wanted(max_batch=7, generation=3, replicas=3),
+    wanted(replicas=0, generation=4),
+    wanted(max_batch=7, generation=2, annotations={"halogen.dev/plan-only": "true"}),
+    refusal(generation=5, watermarks={"soft": 0.9, "hard": 0.5}),
+]
+
+
+def _views(name: str) -> list[PodState]:
+    loading = {"chat": model(loaded=(3, 10))}
+    dead = {"chat": model("failed", trouble="no memory")}
+    return [
+        serving(NEW, name),
+        serving(OLD, name),
+        serving(NEW, name, ready=False),
+        fresh(name),
+        PodState(pod(name), None, "it did not answer in time"),
+        PodState(pod(name, ready=False, podIP=""), None, "it does not run yet"),
+        PodState(pod(name, ready=False, containerStatuses=[waiting("CrashLoopBackOff")]), None, "refused"),
+        PodState(pod(name), engine(NEW, active=OLD, models=loading, receipts=[receipt(NEW, None)])),
+        PodState(pod(name), engine(OLD, receipts=[receipt(NEW, "rejected")])),
+        PodState(pod(name), engine(NEW, active=OLD, receipts=[receipt(NEW, "failed")])),
+        PodState(pod(name, ready=False), engine(NEW, models=dead, receipts=[receipt(NEW)])),
+        PodState(pod(name), engine(NEW, hold={"since": 0, "by": "uid:0"})),
+        PodState(pod(name, phase="Failed"), None, "it is on its way out"),
+    ]
+
+
+SEEN = st.tuples(*(st.sampled_from(_views(f"chat-{letter}")) for letter in "abc"), st.integers(0, 3))
+
+
+@given(st.lists(st.tuples(st.sampled_from(SPECS), SEEN, st.integers(0, 700)), min_size=1, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_o2_o9_whatever_is_seen_a_status_is_sound_and_written_once(looks: list[Any]) -> None:
+    """Ready means that what is asked for is what is answered by; looking again gives the same to the byte."""
+    found: dict[str, Any] = {}
+    now = NOW
+    for of, (*pods, count), seconds in looks:
+        now += dt.timedelta(seconds=seconds)
+        states = pods[:count]
+        found = told(of, states, found, now)
+        assert told(of, states, found, now) == found
+        assert events(found, found) == ()
+        is_true = {each["type"] for each in found["conditions"] if each["status"] == "True"}
+        assert not {"Reconciling", "Stalled"} <= is_true
+        if "Ready" in is_true and not (isinstance(of, Wanted) and of.spec.replicas == 0):
+            assert found["active"]["revision"] == found["desired"]["revision"]
+            assert found["updatedReplicas"] == found["readyReplicas"] > 0
+        if isinstance(of, Refusal):
+            assert is_true & {"Ready", "Stalled"} == {"Stalled"}
 
 
 # --- the table ----------------------------------------------------------------------------------------

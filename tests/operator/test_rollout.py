@@ -69,10 +69,10 @@ def test_a_pod_that_the_change_made_unready_takes_its_place() -> None:
 
 
 def test_a_pod_whose_daemon_does_not_answer_may_be_in_a_change() -> None:
-    silent = PodState(pod("chat-a"), None, "chat-a did not answer in time")
+    silent = PodState(pod("chat-a"), None, "it did not answer in time")
     found = decide(three(), [silent, serving(OLD, "chat-b"), serving(OLD, "chat-c")])
     assert found.push == ()
-    assert found.waits_for == "the daemon of chat-a: chat-a did not answer in time"
+    assert found.waits_for == "the daemon of chat-a: it did not answer in time"
     unready = PodState(pod("chat-a", ready=False), None, "refused")
     assert decide(three(), [unready, serving(OLD, "chat-b"), serving(OLD, "chat-c")]).push == ("chat-b",)
 
