@@ -105,14 +105,14 @@ REASONS = (
         Why.REJECTED,
         (*_STOPPED, (_VALIDATED, "False")),
         "The spec has a fault, which the operator or a pod found; the message says where. What served serves on.",
-        "Edit the spec there. Nothing is tried again before that.",
+        "Edit the spec there. Where the spec is right: mend what it names, and `halogend reload` in the pod.",
     ),
     Reason(
         Why.LOAD_FAILED,
         _STOPPED,
         "A pod took the document and could not carry it out; the message says why. What served serves on, unless "
         "the strategy was `replace`. No other pod was given it.",
-        "Mend what failed and edit the spec, or go back to the spec before.",
+        "Mend what failed and `halogend reload` in the pod, or edit the spec, or go back to the one before.",
     ),
     Reason(
         Why.ROLLED_BACK,

@@ -158,6 +158,24 @@ async def test_o2_a_rejected_document_is_told_with_its_place_and_what_served_ser
     assert standing(first, back) is Standing.SERVES
 
 
+async def test_what_was_missing_and_came_is_tried_again_by_hand_in_the_pod(engine: Engine) -> None:
+    """`halogend reload` there; its receipt is not the operator's, the document is."""
+    wanted = of(document(engine.world.model("chat", file="late")))
+    file = engine.world.folder / "late.gguf"
+    data = file.read_bytes()
+    file.unlink()
+    assert standing(wanted, await engine.push(wanted)) is Standing.REFUSED
+    file.write_bytes(data)
+    assert standing(wanted, await engine.state()) is Standing.REFUSED
+    hold = engine.world.stage.hold("load", role="engine")
+    receipt = engine.world.reconciler.reload("api", "uid:0")
+    await hold.reached()
+    assert standing(wanted, await engine.state()) is Standing.CHANGES
+    hold.release()
+    await reached(receipt)
+    assert standing(wanted, await engine.state()) is Standing.SERVES
+
+
 async def test_a_document_that_cannot_be_carried_out(engine: Engine) -> None:
     first = of(document(engine.world.model("chat")))
     await engine.push(first)
