@@ -1,4 +1,4 @@
-"""An installation as kustomize renders it: with those rights and that command line the operator can do its work."""
+"""An installation as kustomize or the chart renders it: with those rights and that command line the operator works."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 import pytest
 from fakekube import FakeKube
 from halogen_operator.settings import Settings, parse
-from support.operator_manifests import Manifests, kustomized
+from support.operator_manifests import Manifests, charted, kustomized
 from support.operators import halogen_model, is_ready, quick, running
 from support.played_pods import PlayedPods, free_port
 
+CHARTED = {"chart": charted, "chart for one namespace": lambda: charted({"namespaces": ["models"]})}
+WAYS = ["cluster-wide", "namespaced", "peering", *CHARTED]
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
@@ -38,7 +40,7 @@ class Installed:
 
 @pytest.fixture
 async def installed(request: pytest.FixtureRequest) -> AsyncIterator[Installed]:
-    manifests = kustomized(request.param)
+    manifests = CHARTED[request.param]() if request.param in CHARTED else kustomized(request.param)
     port = free_port()
     async with FakeKube() as kube, PlayedPods(kube, port):
         for name in ("models", "others", "halogen-system"):
@@ -51,7 +53,7 @@ async def installed(request: pytest.FixtureRequest) -> AsyncIterator[Installed]:
         yield Installed(kube, manifests, port)
 
 
-@pytest.mark.parametrize("installed", ["cluster-wide", "namespaced", "peering"], indirect=True)
+@pytest.mark.parametrize("installed", WAYS, indirect=True)
 async def test_a_model_lives_under_the_rights_of_the_installation(installed: Installed) -> None:
     """With all optional children, in a namespace that takes restricted pods only."""
     kube = installed.kube
@@ -68,7 +70,7 @@ async def test_a_model_lives_under_the_rights_of_the_installation(installed: Ins
     assert kube.objects.list("Event", "models")
 
 
-@pytest.mark.parametrize("installed", ["namespaced"], indirect=True)
+@pytest.mark.parametrize("installed", ["namespaced", "chart for one namespace"], indirect=True)
 async def test_a_namespaced_operator_leaves_other_namespaces_alone(installed: Installed) -> None:
     kube = installed.kube
     kube.objects.create(halogen_model("chat", "others"))
