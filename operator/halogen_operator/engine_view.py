@@ -1,16 +1,16 @@
 """What a pod's daemon tells of itself, read from the answers of its admin API.
 
-Pure. Owns which parts of those answers the operator relies on; anything else in them, of an older or a newer daemon,
-is passed over. Must never know pods.
+Pure. Owns what those answers mean; their shapes are `answers`. Must never know pods.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+from halogen_operator import answers
 
 SHOWN_DIGITS = 12
 INTERRUPTED = "HRT-1019"
@@ -53,18 +53,16 @@ class ReceiptView:
         return "; ".join((*self.problems, *self.errors)) or str(self.outcome)
 
     @classmethod
-    def of(cls, view: Mapping[str, Any]) -> ReceiptView:
-        problems = view.get("problems") or ()
-        models = view.get("models") or ()
+    def of(cls, told: answers.Receipt) -> ReceiptView:
         return cls(
-            id=str(view["id"]),
-            generation=(view.get("origin") or {}).get("generation"),
-            revision=short(view.get("revision")),
-            outcome=view.get("outcome"),
-            is_serving="serving" in (view.get("milestones") or {}),
-            problems=tuple(problem_text(each) for each in problems[:_MOST_PROBLEMS]),
-            errors=tuple(_cut(f"{each['model']}: {each['error']}") for each in models if each.get("error")),
-            is_interrupted=any(each.get("code") == INTERRUPTED for each in problems),
+            id=told.id,
+            generation=None if told.origin is None else told.origin.generation,
+            revision=short(told.revision),
+            outcome=told.outcome,
+            is_serving="serving" in told.milestones,
+            problems=tuple(problem_text(each) for each in told.problems[:_MOST_PROBLEMS]),
+            errors=tuple(_cut(f"{each.model}: {each.error}") for each in told.models[:_MOST_PROBLEMS] if each.error),
+            is_interrupted=any(each.code == INTERRUPTED for each in told.problems),
         )
 
 
@@ -91,16 +89,14 @@ class ModelView:
         return self.loaded is not None
 
     @classmethod
-    def of(cls, name: str, view: Mapping[str, Any]) -> ModelView:
-        loading = view.get("loading")
-        done, total = ((loading or {}).get(key) or 0 for key in ("loaded_bytes", "total_bytes"))
+    def of(cls, name: str, told: answers.Model) -> ModelView:
         return cls(
             name=name,
-            state=str(view.get("state")),
-            trouble=view.get("trouble"),
-            degraded=view.get("degraded"),
-            loaded=None if loading is None else min(1.0, done / total) if total else 0.0,
-            stage=None if loading is None else loading.get("stage"),
+            state=told.state,
+            trouble=told.trouble,
+            degraded=told.degraded,
+            loaded=None if told.loading is None else _share(told.loading),
+            stage=None if told.loading is None else told.loading.stage,
         )
 
 
@@ -113,11 +109,9 @@ class EngineView:
     desired: str | None
     active: str | None
     document: str | None
-    is_settled: bool
     models: tuple[ModelView, ...] = ()
     receipts: tuple[ReceiptView, ...] = ()
     hold: str | None = None
-    version: str = ""
 
     @property
     def receipt(self) -> ReceiptView | None:
@@ -148,25 +142,18 @@ class EngineView:
 
     @classmethod
     def of(
-        cls, status: Mapping[str, Any], document: str, revision: str | None, receipts: Iterable[Mapping[str, Any]]
+        cls, told: answers.Status, document: str, revision: str | None, receipts: Iterable[answers.Receipt]
     ) -> EngineView:
         """From `/status`, `/document?of=desired` with the revision of its tag, and `/receipts` of our pushes. They
         are three answers of three moments: where the first two are of different documents the text counts, and it
         does not serve yet."""
-        revisions = status.get("revision") or {}
-        desired = short(revision)
-        is_one_moment = desired == short(revisions.get("desired"))
-        hold = status.get("hold")
-        models = (status.get("models") or {}).items()
         return cls(
-            desired=desired,
-            active=short(revisions.get("active")),
-            document=None if desired is None else document,
-            is_settled=is_one_moment and status.get("settled") is True,
-            models=tuple(ModelView.of(name, view) for name, view in models),
+            desired=short(revision),
+            active=short(told.revision.active),
+            document=None if revision is None else document,
+            models=tuple(ModelView.of(name, each) for name, each in told.models.items()),
             receipts=tuple(ReceiptView.of(each) for each in receipts),
-            hold=None if hold is None else _held(hold),
-            version=str(status.get("version", "")),
+            hold=None if told.hold is None else _held(told.hold),
         )
 
 
@@ -175,11 +162,10 @@ def short(revision: str | None) -> str | None:
     return None if revision is None else revision[:SHOWN_DIGITS]
 
 
-def problem_text(problem: Mapping[str, Any]) -> str:
+def problem_text(problem: answers.Problem) -> str:
     """`spec.watermarks.soft: HCF-1019: what is wrong (what to do)`, from one of a receipt's or a plan's problems."""
-    text = f"{place_in_spec(problem.get('path') or '')}: {problem.get('code')}: {problem.get('message')}"
-    hint = problem.get("hint")
-    return _cut(f"{text} ({hint})" if hint else text)
+    text = f"{place_in_spec(problem.path)}: {problem.code}: {problem.message}"
+    return _cut(f"{text} ({problem.hint})" if problem.hint else text)
 
 
 def place_in_spec(path: str) -> str:
@@ -195,6 +181,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= _PROBLEM_CHARACTERS else f"{text[: _PROBLEM_CHARACTERS - 4]} ..."
 
 
-def _held(hold: Mapping[str, Any]) -> str:
-    since = dt.datetime.fromtimestamp(float(hold.get("since") or 0), dt.UTC)
-    return f"since {since:%Y-%m-%d %H:%M:%S} UTC by {hold.get('by')}"
+def _share(loading: answers.Loading) -> float:
+    done, total = loading.loaded_bytes or 0, loading.total_bytes or 0
+    return min(1.0, done / total) if total else 0.0
+
+
+def _held(hold: answers.Hold) -> str:
+    since = dt.datetime.fromtimestamp(hold.since, dt.UTC)
+    return f"since {since:%Y-%m-%d %H:%M:%S} UTC by {_cut(hold.by)}"

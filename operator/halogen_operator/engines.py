@@ -14,15 +14,17 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import aiohttp
 
+from halogen_operator import answers
 from halogen_operator.engine_view import EngineView, ReceiptView
 from halogen_operator.names import ADMIN_KEY, ADMIN_PORT, CA_CERT, server_name
 from halogen_operator.pods import PodState, PodView
 from halogen_operator.wanted import Ref, Wanted
 
+T = TypeVar("T")
 _KEPT_RECEIPTS = 8
 _MOST_BYTES = 16 << 20
 _MOST_CONTEXTS = 1024
@@ -89,9 +91,9 @@ class Engines:
             raise OvertakenError(_told(status, body))
         if "id" not in body:
             raise EngineError(_told(status, body))
-        return ReceiptView.of(body)
+        return ReceiptView.of(_read(body, answers.Receipt))
 
-    async def plan(self, pod: PodView, wanted: Wanted, secret: Mapping[str, bytes]) -> dict[str, Any]:
+    async def plan(self, pod: PodView, wanted: Wanted, secret: Mapping[str, bytes]) -> answers.Plan:
         """What handing it over would do there, as the daemon tells it. Raises EngineError."""
         call = self._call(pod, secret, wanted.ref, total_s=self._limits.plan_s)
         headers = {"content-type": "application/yaml"}
@@ -99,7 +101,7 @@ class Engines:
         status, body = await call.json("PUT", path, wanted.written.encode(), headers)
         if status not in (_OK, _REJECTED) or "outcome" not in body:
             raise EngineError(_told(status, body))
-        return body
+        return _read(body, answers.Plan)
 
     async def _state(self, pod: PodView, secret: Mapping[str, bytes], ref: Ref) -> PodState:
         if pod.is_deleting:
@@ -115,12 +117,9 @@ class Engines:
         text, revision = await call.document()
         receipts = await call.read(f"/receipts?uid={ref.uid}&limit={_KEPT_RECEIPTS}")
         status = await call.read("/status")
-        try:
-            ours = [each for each in receipts["receipts"] if (each.get("origin") or {}).get("uid") == ref.uid]
-            return EngineView.of(status, text, revision, ours)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            text = f"it tells of itself in a way that this operator does not know: {error!r}"
-            raise EngineError(text) from error
+        every = _read(receipts, answers.Receipts).receipts
+        ours = [each for each in every if each.origin is not None and each.origin.uid == ref.uid]
+        return EngineView.of(_read(status, answers.Status), text, revision, ours)
 
     def _call(self, pod: PodView, secret: Mapping[str, bytes], ref: Ref, total_s: float = 0.0) -> _Call:
         if self._session is None:
@@ -235,6 +234,13 @@ def _reason(error: Exception) -> str:
         number = error.os_error.errno
         return f"{error.host}:{error.port}: {os.strerror(number) if number else error.os_error}"
     return str(error) or type(error).__name__
+
+
+def _read(value: Mapping[str, Any], shape: type[T]) -> T:
+    try:
+        return answers.read(value, shape)
+    except ValueError as error:
+        raise EngineError(f"it tells of itself in a way that this operator does not know: {error}") from error
 
 
 def _told(status: int, body: Mapping[str, Any]) -> str:

@@ -1,10 +1,19 @@
 """A daemon's answers: what the operator takes from them."""
 
 import pytest
-from halogen_operator.engine_view import EngineView, ReceiptView, place_in_spec, problem_text
-from support.operator_values import engine, model, problem, receipt, wanted
+from halogen_operator import answers
+from halogen_operator.engine_view import ReceiptView, place_in_spec, problem_text
+from support.operator_values import engine, model, problem, receipt, view, wanted
 
 OLD, NEW = wanted(), wanted(max_batch=7, generation=2)
+
+
+def of(record):
+    return ReceiptView.of(answers.read(record, answers.Receipt))
+
+
+def told(problem):
+    return problem_text(answers.read(problem, answers.Problem))
 
 
 def test_what_serves() -> None:
@@ -12,7 +21,7 @@ def test_what_serves() -> None:
     assert view.receipt is not None
     assert (view.receipt.id, view.receipt.generation, view.receipt.revision) == ("r3", 2, NEW.revision[:12])
     assert (view.desired, view.active, view.served) == (NEW.revision[:12],) * 3
-    assert (view.is_serving, view.is_settled, view.document) == (True, True, NEW.document)
+    assert (view.is_serving, view.document) == (True, NEW.document)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +54,9 @@ def test_three_answers_of_two_moments_are_never_taken_for_serving() -> None:
         "settled": True,
         "models": {"chat": model()},
     }
-    view = EngineView.of(status, NEW.document, NEW.revision, [])
-    assert (view.is_serving, view.is_settled) == (False, False)
-    assert (view.desired, view.served) == (NEW.revision[:12], OLD.revision[:12])
+    seen = view(status, NEW.document, NEW.revision, [])
+    assert not seen.is_serving
+    assert (seen.desired, seen.served) == (NEW.revision[:12], OLD.revision[:12])
 
 
 def test_a_daemon_without_a_document() -> None:
@@ -65,18 +74,16 @@ def test_progress_is_told_in_steps() -> None:
 
 
 def test_a_refused_push_says_where_in_the_spec() -> None:
-    view = ReceiptView.of(receipt(NEW, "rejected", problems=[problem("models[0].watermarks.soft")]))
+    view = of(receipt(NEW, "rejected", problems=[problem("models[0].watermarks.soft")]))
     assert view.is_refused
     assert view.why == "spec.watermarks.soft: HCF-1019: soft must be below hard (lower it)"
     assert not view.is_interrupted
 
 
 def test_a_failed_push_says_what_failed() -> None:
-    view = ReceiptView.of(
-        receipt(NEW, "failed", models=[{"model": "chat", "error": "no memory"}, {"model": "x", "error": None}])
-    )
+    view = of(receipt(NEW, "failed", models=[{"model": "chat", "error": "no memory"}, {"model": "x", "error": None}]))
     assert (view.is_refused, view.why) == (True, "chat: no memory")
-    cut_off = ReceiptView.of(receipt(NEW, "failed", problems=[problem("", code="HRT-1019")]))
+    cut_off = of(receipt(NEW, "failed", problems=[problem("", code="HRT-1019")]))
     assert cut_off.is_interrupted
 
 
@@ -94,7 +101,7 @@ def test_a_failed_push_says_what_failed() -> None:
     ],
 )
 def test_how_a_push_ended(outcome, is_open, is_refused) -> None:
-    view = ReceiptView.of(receipt(NEW, outcome))
+    view = of(receipt(NEW, outcome))
     assert (view.is_open, view.is_refused) == (is_open, is_refused)
 
 
@@ -116,8 +123,8 @@ def test_places_in_the_spec(path: str, place: str) -> None:
 
 
 def test_a_problem_without_a_hint_and_a_very_long_one() -> None:
-    assert problem_text(problem("models[0].model", hint="")) == "spec.model: HCF-1019: soft must be below hard"
-    assert len(problem_text(problem("models[0].model", message="x" * 5000))) == 1024
+    assert told(problem("models[0].model", hint="")) == "spec.model: HCF-1019: soft must be below hard"
+    assert len(told(problem("models[0].model", message="x" * 5000))) == 1024
 
 
 def test_a_hold_is_told_with_its_time() -> None:

@@ -283,9 +283,11 @@ async def test_a_plan_changes_nothing(engine: Engine) -> None:
     await engine.push(first)
     edit = of(document(engine.world.model("chat", max_batch=7)), 2)
     plan = await engine.engines.plan(engine.pod, edit, engine.secret)
-    assert (plan["outcome"], plan["models"][0]["action"]) == ("changes", "update")
+    assert (plan.outcome, plan.models[0].action) == ("changes", "update")
+    first_change = plan.models[0].changes[0]
+    assert (first_change.field, first_change.old, first_change.new, first_change.kind) == ("max_batch", 64, 7, "live")
     bad = await engine.engines.plan(engine.pod, of("models: ["), engine.secret)
-    assert bad["outcome"] == "rejected"
+    assert bad.outcome == "rejected"
     assert len(engine.world.reconciler.receipts.all()) == 1
 
 

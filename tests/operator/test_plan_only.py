@@ -1,5 +1,6 @@
 """What of a daemon's plan stands in a status."""
 
+from halogen_operator import answers
 from halogen_operator.plan_only import asked, plan
 from halogen_operator.pods import PodState
 from support.operator_values import fresh, problem, serving, wanted
@@ -31,8 +32,12 @@ ANSWER = {
 }
 
 
+def told(answer):
+    return answers.read(answer, answers.Plan)
+
+
 def test_what_an_approver_reads() -> None:
-    found = plan(NEW, serving(NEW), ANSWER, replaces_pods=False)
+    found = plan(NEW, serving(NEW), told(ANSWER), replaces_pods=False)
     PlanStatus.model_validate(tupled(found))
     assert found == {
         "generation": 2,
@@ -58,7 +63,7 @@ def test_what_an_approver_reads() -> None:
 
 def test_a_plan_that_would_be_rejected_says_where() -> None:
     answer = {"outcome": "rejected", "problems": [problem("models[0].model", message="no such folder", hint="")]}
-    found = plan(NEW, serving(NEW), answer, replaces_pods=False)
+    found = plan(NEW, serving(NEW), told(answer), replaces_pods=False)
     assert (found["outcome"], found["problems"]) == ("rejected", ["spec.model: HCF-1019: no such folder"])
 
 
@@ -82,6 +87,6 @@ def test_who_is_asked() -> None:
 def test_it_is_bounded() -> None:
     changes = [{"field": f"f{number}", "old": "x" * 5000, "new": number, "class": "live"} for number in range(200)]
     answer = {**ANSWER, "models": [{**ANSWER["models"][0], "changes": changes}], "problems": [problem("")] * 50}
-    found = plan(NEW, serving(NEW), answer, replaces_pods=False)
+    found = plan(NEW, serving(NEW), told(answer), replaces_pods=False)
     PlanStatus.model_validate(tupled(found))
     assert (len(found["changes"]), len(found["problems"])) == (64, 16)

@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from halogen_operator import answers
 from halogen_operator.engine_view import EngineView
 from halogen_operator.house import House
 from halogen_operator.pods import PodState, PodView
@@ -15,7 +16,6 @@ from halogen_operator.wanted import Refusal, Wanted, read
 HOUSE = House("registry.example/halogend:1", "halogen-system", {"app.kubernetes.io/name": "halogen-operator"}, "1")
 UID = "1c9d0f6e-chat"
 NOW = dt.datetime(2026, 5, 4, 12, 0, 0, tzinfo=dt.UTC)
-DAEMON = "0.1.0"
 KEY = {"name": "team-a", "secretKeyRef": {"name": "keys", "key": "team-a"}}
 
 
@@ -119,14 +119,20 @@ def engine(
     active = desired if active is None else active
     revisions = [None if each is None else each.revision[:12] for each in (desired, active)]
     status = {
-        "version": DAEMON,
+        "version": "0.1.0",
         "revision": dict(zip(("desired", "active"), revisions, strict=True)),
         "settled": True,
         "models": {"chat": model()} if models is None else models,
         "hold": hold,
     }
     text, tag = ("", None) if desired is None else (desired.document, desired.revision)
-    return EngineView.of(status, text, tag, receipts)
+    return view(status, text, tag, list(receipts))
+
+
+def view(status: Mapping[str, Any], document: str, tag: str | None, receipts: list[Mapping[str, Any]]) -> EngineView:
+    """Of a daemon's three answers, as they come."""
+    told = answers.read({"receipts": receipts}, answers.Receipts).receipts
+    return EngineView.of(answers.read(status, answers.Status), document, tag, told)
 
 
 def serving(of: Wanted, name: str = "chat-a", **more: Any) -> PodState:
