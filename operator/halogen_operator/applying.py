@@ -8,13 +8,19 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
 from halogen_operator.kube import ConflictError, Kube, KubeError
 from halogen_operator.names import FIELD_MANAGER, KIND, MANAGED_BY_LABEL, RENDERED_ANNOTATION
 from halogen_operator.resources import (
+    CONFIG_MAP,
+    DEPLOYMENT,
     DISRUPTION_BUDGET,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
     SERVICE_MONITOR,
     Kind,
     kind_of,
@@ -25,10 +31,16 @@ from halogen_operator.wanted import Ref
 OPTIONAL: Final[tuple[Kind, ...]] = (DISRUPTION_BUDGET, SERVICE_MONITOR)
 """Children that a spec may have or not."""
 
+_ESSENTIAL: Final = frozenset({DEPLOYMENT.name, SERVICE.name})
+"""Children without which what is wanted answers nobody, whatever else serves."""
+_GROUND: Final = frozenset({SERVICE_ACCOUNT.name, SECRET.name, CONFIG_MAP.name})
+"""Children that pods name. With those of somebody else of the same name a pod would have another's rights or keys."""
+
 _FORBIDDEN: Final = 403
 _REFUSALS: Final = frozenset({400, 403, 404, 405, 413, 415, 422})
-_UNDECLARED: Final = "field not declared in schema"
-"""An apply of a field that the server is too old for is a 500 with these words: it will not go better soon."""
+_LASTING: Final = ("field not declared in schema", "failed calling webhook")
+"""Words of a 500 that will not go better soon: an apply of a field that the server is too old for, and an admission
+webhook that nobody answers for."""
 
 _QUANTITIES: Final = frozenset({"limits", "requests", "sizeLimit"})
 _ASSOCIATIVE: Final = frozenset(
@@ -56,24 +68,44 @@ class Whose(enum.Enum):
     FOREIGN = enum.auto()
 
 
-async def applied(kube: Kube, store: Store, ref: Ref, manifests: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A child that could not be had, and why. `is_absent`: there is none of ours at all, not even as it was."""
+
+    kind: str
+    message: str
+    is_absent: bool = False
+
+    @property
+    def is_essential(self) -> bool:
+        """Does what is wanted answer nobody without it?"""
+        return self.kind in _ESSENTIAL
+
+
+async def applied(kube: Kube, store: Store, ref: Ref, manifests: Iterable[Mapping[str, Any]]) -> tuple[Refused, ...]:
     """Applies what is missing or differs, in the order given, and tells the store.
 
-    Returns what was refused for good until something is mended, in words. Raises `KubeError` for what may go better
-    soon, and `ConflictError` while an object of a predecessor is still there.
+    Returns what was refused for good until something is mended. No pods are asked for by a name that is somebody
+    else's. Raises `KubeError` for what may go better soon, and `ConflictError` while an object of a predecessor is
+    still there.
     """
-    refused = []
+    refused: list[Refused] = []
     for manifest in manifests:
         live = await _live(kube, store, manifest)
         if live is not None and whose(live, ref) is not Whose.OURS:
-            refused.append(_not_ours(live, ref))
+            refused.append(Refused(manifest["kind"], _not_ours(live, ref), is_absent=True))
         elif differs(manifest, live):
+            lacks = [each for each in refused if each.is_absent and each.kind in _GROUND]
+            if lacks and manifest["kind"] == DEPLOYMENT.name:
+                refused.append(Refused(DEPLOYMENT.name, f"{_named(manifest)} waits: its pods need the {lacks[0].kind}"))
+                continue
             try:
                 store.put(await kube.apply(manifest))
             except KubeError as error:
-                if error.status not in _REFUSALS and _UNDECLARED not in error.message:
+                if error.status not in _REFUSALS and not any(words in error.message for words in _LASTING):
                     raise
-                refused.append(f"{_named(manifest)}: {error.message}")
+                message = f"{_named(manifest)}: {error.message}"
+                refused.append(Refused(manifest["kind"], message, is_absent=live is None))
     return tuple(refused)
 
 

@@ -76,14 +76,19 @@ def course(of: Wanted | Refusal, seen: Observed, previous: Mapping[str, Any], no
 
 
 def _is_done(wanted: Wanted, seen: Observed) -> bool:
-    serving = [each for each in seen.there if seen.serves(each)]
-    return seen.rollout.is_done and len(serving) == wanted.spec.replicas
+    is_whole = len(seen.there) == wanted.spec.replicas and all(seen.serves(each) for each in seen.there)
+    return is_whole and not seen.is_behind
 
 
 def _is_serving(wanted: Wanted, seen: Observed) -> bool:
     count = sum(seen.serves(each) for each in seen.there)
     least = max(1, wanted.spec.replicas - most_unavailable(wanted))
-    return wanted.spec.replicas > 0 and count >= least and all(seen.serves(each) for each in seen.ready)
+    return (
+        not seen.is_behind
+        and wanted.spec.replicas > 0
+        and count >= least
+        and all(seen.serves(each) for each in seen.ready)
+    )
 
 
 def _serving(wanted: Wanted, seen: Observed) -> str:
@@ -119,7 +124,8 @@ def _under_way(
 ) -> Course:
     progress = _progress(wanted.generation, _mark(wanted, seen), previous.get("progress") or {}, now)
     trouble = _trouble(seen)
-    waits_for = seen.rollout.waits_for or "pods to be ready"
+    last = "the API server to take what it refuses" if seen.is_behind else "pods to be ready"
+    waits_for = seen.rollout.waits_for or last
     words = [_serving(wanted, seen), f"waiting for {waits_for}"]
     if trouble is not None and (trouble.message.partition(": ")[2] or trouble.message) not in waits_for:
         words.append(str(trouble))

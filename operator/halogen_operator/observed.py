@@ -13,14 +13,17 @@ from halogen_operator.rollout import Rollout
 @dataclass(frozen=True, slots=True)
 class Observed:
     """`deployment` as the API server has it, None where there is none. `troubles` are those of other children: what
-    could not be applied, a broken Secret. `plan` is what `plan_only` made of the pods' answers, where they were asked.
-    Of a spec that was refused there is no rollout."""
+    could not be applied, a broken Secret. `is_behind`: what is there is not what the spec asks for, however well the
+    document is served: the API server refuses the Deployment or the Service, or pods would be replaced if it were not
+    only planned. `plan` is what `plan_only` made of the pods' answers, where they were asked. Of a spec that was
+    refused there is no rollout."""
 
     states: tuple[PodState, ...] = ()
     rollout: Rollout = field(default_factory=Rollout)
     deployment: Mapping[str, Any] | None = None
     troubles: tuple[Trouble, ...] = ()
     plan: Mapping[str, Any] | None = None
+    is_behind: bool = False
 
     @property
     def there(self) -> tuple[PodState, ...]:

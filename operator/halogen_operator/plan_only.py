@@ -33,13 +33,13 @@ def asked(states: Sequence[PodState]) -> PodState | None:
 def plan(
     wanted: Wanted, state: PodState | None, answer: answers.Plan | None, *, replaces_pods: bool, trouble: str = ""
 ) -> dict[str, Any]:
-    """`answer` is a daemon's plan, None where none was had (`trouble` says why). `replaces_pods`: the Deployment's
-    template would be another one."""
+    """`answer` is a daemon's plan, None where none was had (`trouble` says why); only with one is there a `pod`.
+    `replaces_pods`: the Deployment's template would be another one."""
     told = answer or _NOTHING
     model = next((each for each in told.models if each.action != "remove"), _NO_MODEL)
     found = {
         "generation": wanted.generation,
-        "pod": None if state is None else state.name,
+        "pod": None if state is None or answer is None else state.name,
         "outcome": told.outcome or ("changes" if replaces_pods else None),
         "current": short(told.revision.current),
         "planned": short(wanted.revision),

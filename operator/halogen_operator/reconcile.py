@@ -19,7 +19,7 @@ import structlog
 
 from halogen_operator import credentials
 from halogen_operator.applying import Whose, applied, remove_unwanted, whose
-from halogen_operator.engines import EngineError, Engines
+from halogen_operator.engines import EngineError, Engines, OvertakenError
 from halogen_operator.events import events
 from halogen_operator.kube import Kube
 from halogen_operator.memory import Memory
@@ -56,7 +56,8 @@ class World:
 @dataclass(frozen=True)
 class Look:
     """What a look found. `is_settled`: nothing is to come of what was asked, or not before somebody mends something.
-    `has_changed`: it wrote a status or handed over a document. `is_refused`: the API server refused a child."""
+    `has_changed`: it wrote a status or a pod took a document. `is_refused`: the API server refused a child, and no
+    pod has anything under way that wants following."""
 
     is_settled: bool
     has_changed: bool
@@ -78,23 +79,24 @@ async def reconcile(uid: str, world: World) -> Look | None:
         seen, pushed = await _carry_out(wanted, body, world)
     is_written, new = await _tell(body, wanted, seen, world)
     refused = any(each.why is Why.CHILD_REFUSED for each in seen.troubles)
-    return Look(_is_settled(new), is_written or pushed, refused)
+    is_moving = pushed or any(each.engine is not None and each.engine.is_changing for each in seen.there)
+    return Look(_is_settled(new), is_written or pushed, refused and not is_moving)
 
 
 async def _carry_out(wanted: Wanted, body: Mapping[str, Any], world: World) -> tuple[Observed, bool]:
-    """What was seen, and whether a document was handed over."""
+    """What was seen, and whether a pod took a document."""
     secret, troubles = await _secret(wanted.ref, world)
     held = _held(wanted.ref, world)
     manifests = world.memory.render(wanted, held, secret)
     refused = await applied(world.kube, world.store, wanted.ref, manifests)
     if (body.get("status") or {}).get("observedGeneration") != wanted.generation:
         await remove_unwanted(world.kube, world.store, wanted.ref, manifests)
-    troubles += tuple(Trouble(Why.CHILD_REFUSED, each) for each in refused)
-    seen = replace(await _observe(wanted, world, secret), troubles=troubles)
+    troubles += tuple(Trouble(Why.CHILD_REFUSED, each.message) for each in refused)
+    is_behind = any(each.is_essential for each in refused)
+    seen = replace(await _observe(wanted, world, secret), troubles=troubles, is_behind=is_behind)
     if seen.rollout.serving and held.document != wanted.written:
         await _keep(wanted, held, secret, world)
-    pushed = await _push(wanted, seen, secret, world)
-    return seen, pushed
+    return await _push(wanted, seen, secret, world)
 
 
 async def _secret(ref: Ref, world: World) -> tuple[Mapping[str, bytes], tuple[Trouble, ...]]:
@@ -122,11 +124,11 @@ async def _observe(of: Wanted | Refusal, world: World, secret: Mapping[str, byte
 
 
 async def _plan(wanted: Wanted, body: Mapping[str, Any], seen: Observed, world: World) -> Observed:
-    """With what a pod says the document would do there. A plan that the status has already of this generation stays:
-    making one reads the headers of large files."""
+    """With what a pod says the document would do there. What a pod said of this generation, and the status has, stays:
+    making a plan reads the headers of large files."""
     known = (body.get("status") or {}).get("plan") or {}
     if known.get("generation") == wanted.generation and known.get("pod"):
-        return replace(seen, plan=known)
+        return replace(seen, plan=known, is_behind=known.get("replacesPods") is True)
     secret = _live_secret(wanted.ref, world)
     state, answer, trouble = asked(seen.states), None, ""
     if state is not None:
@@ -136,7 +138,8 @@ async def _plan(wanted: Wanted, body: Mapping[str, Any], seen: Observed, world: 
             trouble = str(error)
     template = template_of(world.memory.render(wanted, _held(wanted.ref, world), secret))
     replaces_pods = template != live_template(seen.deployment)
-    return replace(seen, plan=plan(wanted, state, answer, replaces_pods=replaces_pods, trouble=trouble))
+    told = plan(wanted, state, answer, replaces_pods=replaces_pods, trouble=trouble)
+    return replace(seen, plan=told, is_behind=replaces_pods)
 
 
 async def _keep(wanted: Wanted, held: Held, secret: Mapping[str, bytes], world: World) -> None:
@@ -146,15 +149,19 @@ async def _keep(wanted: Wanted, held: Held, secret: Mapping[str, bytes], world: 
     await applied(world.kube, world.store, wanted.ref, config_map)
 
 
-async def _push(wanted: Wanted, seen: Observed, secret: Mapping[str, bytes], world: World) -> bool:
-    """Hands the document to the pods whose turn it is; what comes of it is seen at the next look."""
+async def _push(wanted: Wanted, seen: Observed, secret: Mapping[str, bytes], world: World) -> tuple[Observed, bool]:
+    """Hands the document to the pods whose turn it is; what comes of it is seen at the next look. What was seen, with
+    the word of one that would not have it, and whether one took it."""
     states = [each for each in seen.states if each.name in seen.rollout.push]
-    await asyncio.gather(*(_push_one(wanted, each, secret, world) for each in states))
-    return bool(states)
+    errors = await asyncio.gather(*(_push_one(wanted, each, secret, world) for each in states))
+    if (told := next((each for each in errors if each), "")) and None not in errors:
+        seen = replace(seen, rollout=replace(seen.rollout, waits_for=told))
+    return seen, None in errors
 
 
-async def _push_one(wanted: Wanted, state: PodState, secret: Mapping[str, bytes], world: World) -> None:
-    """A pod that does not take it now is seen again; it keeps nothing else from being done."""
+async def _push_one(wanted: Wanted, state: PodState, secret: Mapping[str, bytes], world: World) -> str | None:
+    """A pod that does not take it now is seen again; it keeps nothing else from being done. None: it took it; else
+    why not, empty where it only has to be looked at again first."""
     replaces = None if state.engine is None else state.engine.desired
     log = _LOG.bind(model=wanted.ref.name, namespace=wanted.ref.namespace, pod=state.name)
     try:
@@ -162,9 +169,10 @@ async def _push_one(wanted: Wanted, state: PodState, secret: Mapping[str, bytes]
     except EngineError as error:
         world.metrics.pushed("error")
         log.warning("document_not_pushed", error=str(error))
-        return
+        return "" if isinstance(error, OvertakenError) else f"{state.name} to take the document: {error}"
     world.metrics.pushed(receipt.outcome or "accepted")
     log.info("document_pushed", generation=wanted.generation, receipt=receipt.id, outcome=receipt.outcome)
+    return None
 
 
 async def _tell(

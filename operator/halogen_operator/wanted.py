@@ -76,8 +76,13 @@ def read(body: Mapping[str, Any], house: House) -> Wanted | Refusal:
     problems = (*_misnamed(ref), *misfit(spec), *_misplaced(spec), *_borrowed(spec, ref), *found.problems)
     if problems:
         return Refusal(ref, generation, _bounded(problems))
-    is_plan_only = (body["metadata"].get("annotations") or {}).get(PLAN_ONLY_ANNOTATION) == "true"
+    is_plan_only = _is_held_back((body["metadata"].get("annotations") or {}).get(PLAN_ONLY_ANNOTATION))
     return Wanted(ref, generation, spec, found.text, found.written, found.revision, devices, accelerator, is_plan_only)
+
+
+def _is_held_back(annotation: str | None) -> bool:
+    """Whoever writes the annotation wants nothing done, however they spell it: only `false` lets go."""
+    return annotation is not None and annotation.strip().lower() != "false"
 
 
 def _bounded(problems: tuple[str, ...]) -> tuple[str, ...]:

@@ -225,6 +225,24 @@ def test_pods_of_an_old_template_are_not_the_generation_that_is_asked_for() -> N
     assert conditions(new)["Ready"] == "True Serving"
 
 
+def test_o2_what_the_api_server_refuses_is_not_running_however_well_the_old_serves() -> None:
+    """An image or resources that a policy refuses: pods and document are as before, and so is the Deployment."""
+    refused = {"troubles": (Trouble(Why.CHILD_REFUSED, "Deployment chat: no such runtime"),), "is_behind": True}
+    found = told(NEW, [serving(NEW)], **refused)
+    assert conditions(found)["Ready"] == "False Progressing"
+    assert conditions(found)["Degraded"] == "True ChildRefused"
+    assert "Deployment chat: no such runtime" in message(found, Kind.READY)
+    assert "waiting for the API server to take what it refuses" in message(found, Kind.RECONCILING)
+    assert kstatus(found, 2) == "InProgress"
+    past = told(NEW, [serving(NEW)], found, later(601), **refused)
+    assert (conditions(past)["Ready"], conditions(past)["Stalled"]) == ("False ChildRefused", "True ChildRefused")
+    assert kstatus(past, 2) == "Failed"
+    none = wanted(replicas=0, generation=2)
+    assert conditions(told(none, [], **refused))["Ready"] == "False Progressing"
+    optional = {"troubles": (Trouble(Why.CHILD_REFUSED, "ServiceMonitor chat: no such kind"),)}
+    assert conditions(told(NEW, [serving(NEW)], **optional))["Ready"] == "True Serving"
+
+
 # --- the deadline -------------------------------------------------------------------------------------
 
 
@@ -340,6 +358,13 @@ def test_plan_only_is_told_and_not_done() -> None:
     assert found["active"]["revision"] == OLD.revision[:12]
     same = told(HELD_BACK, [serving(HELD_BACK)], plan={"outcome": "unchanged"})
     assert conditions(same)["Ready"] == "True Serving"
+
+
+def test_o2_a_plan_that_would_replace_pods_is_not_what_serves() -> None:
+    """The document is the same; image, resources or placement are not."""
+    found = told(HELD_BACK, [serving(HELD_BACK)], plan={"outcome": "changes", "replacesPods": True}, is_behind=True)
+    assert conditions(found)["Ready"] == "False PlanOnly"
+    assert kstatus(found, 2) == "InProgress"
 
 
 def test_a_plan_that_would_be_rejected() -> None:

@@ -132,8 +132,57 @@ async def test_a_field_the_server_is_too_old_for_is_told_and_not_tried_for_ever(
     known = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named | {"name": "b"}, "data": {"k": "v"}}
     async with aiohttp.ClientSession() as session:
         (told,) = await applied(Kube(session, kube.url), Store(), ref, [novel, known])
-        assert told.endswith(".novel: field not declared in schema")
+        assert told.message.endswith(".novel: field not declared in schema")
         assert kube.objects.get("ConfigMap", "b")
         kube.faults.fail(500)
         with pytest.raises(KubeError):
             await applied(Kube(session, kube.url), Store(), ref, [novel])
+
+
+def _child(kind: str, api_version: str = "v1", **rest: Any) -> dict[str, Any]:
+    meta = {"namespace": "default", "name": "chat", "annotations": {RENDERED_ANNOTATION: "d1"}}
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta, **rest}
+
+
+def _deployment() -> dict[str, Any]:
+    labels = {"matchLabels": {"app": "chat"}}
+    containers = [{"name": "c", "image": "i"}]
+    template = {"metadata": {"labels": {"app": "chat"}}, "spec": {"containers": containers}}
+    return _child("Deployment", "apps/v1", spec={"replicas": 1, "selector": labels, "template": template})
+
+
+async def test_no_pods_are_made_that_would_run_as_somebody_elses_account(kube: FakeKube) -> None:
+    kube.objects.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "chat"}})
+    ref, manifests = Ref("default", "chat", "u1"), [_child("ServiceAccount"), _deployment()]
+    async with aiohttp.ClientSession() as session:
+        account, deployment = await applied(Kube(session, kube.url), Store(), ref, manifests)
+    assert "is not this HalogenModel's" in account.message
+    assert not account.is_essential
+    assert deployment.message == "Deployment chat waits: its pods need the ServiceAccount"
+    assert deployment.is_essential
+    assert kube.objects.find("Deployment", "chat") is None
+
+
+async def test_an_account_that_is_ours_and_cannot_be_changed_keeps_nothing_from_being_applied(kube: FakeKube) -> None:
+    ref, account = Ref("default", "chat", "u1"), _child("ServiceAccount")
+    labelled = copy.deepcopy(account)
+    labelled["metadata"] |= {"labels": {MANAGED_BY_LABEL: "halogen-operator"}, "annotations": {}}
+    kube.objects.create(labelled)
+    kube.faults.fail(403, kind="ServiceAccount", verb="patch", times=None)
+    async with aiohttp.ClientSession() as session:
+        (refused,) = await applied(Kube(session, kube.url), Store(), ref, [account, _deployment()])
+    assert refused.kind == "ServiceAccount"
+    assert kube.objects.find("Deployment", "chat") is not None
+
+
+async def test_a_webhook_that_nobody_answers_for_is_told_and_keeps_no_other_child_waiting(kube: FakeKube) -> None:
+    words = 'Internal error occurred: failed calling webhook "vet.example.com": no endpoints available'
+    kube.faults.fail(500, message=words, kind="Service", verb="patch", times=None)
+    service = _child("Service", spec={"ports": [{"port": 80}]})
+    async with aiohttp.ClientSession() as session:
+        (refused,) = await applied(
+            Kube(session, kube.url), Store(), Ref("default", "chat", "u1"), [service, _deployment()]
+        )
+    assert words in refused.message
+    assert refused.is_essential
+    assert kube.objects.find("Deployment", "chat") is not None

@@ -222,6 +222,22 @@ async def test_an_object_of_somebody_else_is_left_alone(world: _World) -> None:
         await world.kube.until(lambda: is_ready(world.kube) and conditions(world.kube)["Degraded"][0] == "False")
 
 
+async def test_o2_a_refused_deployment_is_not_ready_though_the_old_pods_serve(
+    world: _World,
+) -> None:
+    world.kube.objects.create(halogen_model())
+    async with running(world.settings):
+        await world.until_ready()
+        words = "Deployment.apps is invalid: image is not allowed"
+        rule = world.kube.faults.fail(422, message=words, kind="Deployment", verb="patch", times=None)
+        world.spec(image="registry.example/other:2")
+        await world.kube.until(lambda: conditions(world.kube).get("Degraded") == ("True", "ChildRefused"))
+        assert conditions(world.kube)["Ready"] == ("False", "Progressing")
+        world.kube.faults.drop(rule)
+        await world.until_ready()
+        assert conditions(world.kube)["Degraded"][0] == "False"
+
+
 async def test_an_operator_of_two_namespaces_touches_no_third(world: _World) -> None:
     for name in ("a", "b", "c"):
         world.kube.namespace(name)

@@ -75,6 +75,14 @@ def test_nobody_can_be_asked() -> None:
     assert "pod" not in found
 
 
+def test_a_pod_that_was_asked_and_did_not_answer_is_not_the_plans() -> None:
+    """A plan with a pod is not made again."""
+    found = plan(NEW, serving(NEW), None, replaces_pods=False, trouble="chat-a did not answer in time")
+    PlanStatus.model_validate(tupled(found))
+    assert "pod" not in found
+    assert found["warnings"] == ["chat-a did not answer in time"]
+
+
 def test_who_is_asked() -> None:
     silent = PodState(serving(NEW, "chat-0").pod, None, "no answer")
     ready = serving(NEW, "chat-b")

@@ -112,6 +112,15 @@ def test_how_many_accelerators_it_takes(spec: dict[str, Any], expected: tuple[in
     assert (found.devices, found.accelerator) == expected
 
 
+@pytest.mark.parametrize("value", ["true", "True", "yes", "1", ""])
+def test_whatever_plan_only_says_but_false_holds_back(value: str) -> None:
+    body = halogen_model(plan_only=True)
+    body["metadata"]["annotations"]["halogen.dev/plan-only"] = value
+    found = read(body, HOUSE)
+    assert isinstance(found, Wanted)
+    assert found.is_plan_only
+
+
 def test_plan_only_is_an_annotation_that_says_true() -> None:
     body = halogen_model(plan_only=True)
     found = read(body, HOUSE)
