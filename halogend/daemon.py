@@ -133,7 +133,7 @@ class Daemon:
             looking.cancel()
             feeling.cancel()
             sparing.cancel()
-            await asyncio.wait([sparing])
+            await asyncio.wait([sparing], timeout=_CLOSE_S)  # a process may hang in the kernel
             self._notifier.close()
             self._activation.close()
 

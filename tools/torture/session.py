@@ -103,6 +103,7 @@ class _Run:
         await stage.until_settled("the first generation")
         stage.load.order(Ports(ports=(stage.wish.port,)))
         await self._learn()
+        await stage.until_spare()
         stage.evidence.before = stage.count()
         async with self._beside():
             if options.generations:
@@ -228,6 +229,7 @@ class _Run:
         await stage.until(self._keeper.look, "every receipt is closed")
         await self._acts.do("questions by command", partial(self._acts.ask_by_command, stage.wish.checkpoint))
         await self._keeper.look()
+        await stage.until_spare()
         stage.evidence.after = await self._count_when_flat()
 
     async def _count_when_flat(self) -> Count:

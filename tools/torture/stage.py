@@ -91,6 +91,14 @@ class Stage:
 
         return await self.until(look, what)
 
+    async def until_spare(self) -> None:
+        """A spare worker stands by, as it does whenever nothing goes on: processes are counted with it."""
+
+        async def look() -> bool | None:
+            return (await self.status())["spare_worker"]["state"] == "ready" or None
+
+        await self.until(look, "a spare worker stands by")
+
     # --- changes ----------------------------------------------------------------------------------
 
     async def publish(self, text: str) -> str:
