@@ -55,9 +55,12 @@ async def test_edits_in_a_storm_end_at_the_last_one_and_fail_no_request(tmp_path
 def weather(kube, chance):
     """What befalls the operator that comes next; the node and the other controllers suffer the cut watches too."""
     for _ in range(chance.randint(0, 4)):
-        status = chance.choice([409, 422, 429, 500])
         verb = chance.choice(["get", "list", "watch", "patch", "create"])
-        kube.faults.fail(status, verb=verb, writer="halogen-operator", nth=chance.randint(1, 6))
+        where = {"verb": verb, "writer": "halogen-operator", "nth": chance.randint(1, 6)}
+        if (status := chance.choice([409, 422, 429, 500, None])) is not None:
+            kube.faults.fail(status, **where)
+        else:
+            kube.faults.cut(**where, is_after=chance.random() < 0.5)
     if chance.random() < 0.5:
         kube.cut_watches(abruptly=chance.random() < 0.5)
     if chance.random() < 0.3:

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,10 +145,10 @@ class Cluster:
         return "\n".join(map(str, [model and model.get("status"), *pods, *events, *logs]))
 
     @contextlib.asynccontextmanager
-    async def operator(self) -> AsyncIterator[Started]:
-        """Runs an operator for as long as the block."""
+    async def operator(self, **changes: Any) -> AsyncIterator[Started]:
+        """Runs an operator for as long as the block; `changes` are of its settings."""
         stop, told = asyncio.Event(), asyncio.get_running_loop().create_future()
-        running = run(self.settings, stop, access=self.access, on_start=told.set_result)
+        running = run(replace(self.settings, **changes), stop, access=self.access, on_start=told.set_result)
         task = asyncio.create_task(running, name="operator")
         self.tasks.append(task)
         try:

@@ -48,9 +48,6 @@ class Kubelet:
             for run in self.runs.values():
                 run.kill()
 
-    def named(self, name: str) -> PodRun:
-        return next(run for run in self.runs.values() if run.name == name)
-
     def catch_up(self) -> None:
         """Mounts follow, now and from now on."""
         self.follows_mounts = True
