@@ -33,7 +33,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from halogend.cli import run as run_file
     from halogend.cli import selftest
     from halogend.cli.warmup_kernel import warm_up_here
     from halogend.config.flash_flags import FlagDocument
@@ -41,13 +40,20 @@ def _run(args: argparse.Namespace) -> int:
     if args.selftest:
         return selftest.run(argparse.Namespace(device=[], backend="auto", seed=None, json=False, state=args.state))
     if args.config is not None:
-        return _show_file(args.config) if args.show else run_file.run(argparse.Namespace(**vars(args), source="file"))
+        return _show_file(args.config) if args.show else _run_file(args)
     if args.warmup_kernel:
         status = warm_up_here(os.environ)
         if "model-path" not in args.values:
             return status
     document = FlagDocument(args.values)
     return _show(document) if args.show else _serve(document, args)
+
+
+def _run_file(args: argparse.Namespace) -> int:
+    """As `halogend run` does, with what this command line has no flag for as it is there."""
+    from halogend.cli import run
+
+    return run.run(argparse.Namespace(**vars(args), source="file", stop_drain=run.STOP_DRAIN_S))
 
 
 def _serve(document: FlagDocument, args: argparse.Namespace) -> int:

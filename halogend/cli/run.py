@@ -15,6 +15,7 @@ from halogend.cli.warmup_kernel import add_warmup, warm_up_here
 from halogend.config.kinds import DAY_S
 
 DEFAULT_CONFIG = "/etc/halogen/config.yaml"
+STOP_DRAIN_S = 30.0
 
 
 def add(subparsers: Any) -> None:
@@ -33,7 +34,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--stop-drain",
         type=_stop_drain,
-        default=30.0,
+        default=STOP_DRAIN_S,
         metavar="SECONDS",
         help="how long running requests may go on at a stop (30); document: as long as reload.drain_timeout_s says",
     )
