@@ -71,6 +71,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str | None = None
     degraded: str | None = None
     loading: Loading | None = None
+    probation: dict[str, Any] | None = None
 
 
 class Revisions(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -129,11 +130,17 @@ def _under_way(
     words = [_serving(wanted, seen), f"waiting for {waits_for}"]
     if trouble is not None and (trouble.message.partition(": ")[2] or trouble.message) not in waits_for:
         words.append(str(trouble))
-    limit_s = wanted.spec.update.progress_deadline_s
+    limit_s = _limit_s(wanted)
     if (now - progress.at).total_seconds() < limit_s:
         return Course(Phase.UNDER_WAY, Why.PROGRESSING, "; ".join(words), is_serving, progress)
     message = "; ".join([f"nothing moved for {limit_s} s", *words])
     return Course(Phase.STUCK, Why.DEADLINE if trouble is None else trouble.why, message, is_serving, progress)
+
+
+def _limit_s(wanted: Wanted) -> int:
+    """A probation is waited for, and nothing moves in it."""
+    probation = wanted.spec.probation
+    return wanted.spec.update.progress_deadline_s + (0 if probation is None else math.ceil(probation.s))
 
 
 def _progress(generation: int, mark: Mark, before: Mapping[str, Any], now: dt.datetime) -> Progress:

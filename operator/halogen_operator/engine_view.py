@@ -70,7 +70,7 @@ class ReceiptView:
 class ModelView:
     """One model of the daemon. `state` is serving, loading, restarting, failed, starting or removed; `trouble` is why
     it does not serve, `degraded` what is wrong although it does. `loaded` is the share of a load's bytes that is
-    done, None where nothing loads."""
+    done, None where nothing loads. `is_on_probation`: the generation before stands by still."""
 
     name: str
     state: str
@@ -78,6 +78,7 @@ class ModelView:
     degraded: str | None = None
     loaded: float | None = None
     stage: str | None = None
+    is_on_probation: bool = False
 
     @property
     def percent(self) -> int:
@@ -97,6 +98,7 @@ class ModelView:
             degraded=told.degraded,
             loaded=None if told.loading is None else _share(told.loading),
             stage=None if told.loading is None else told.loading.stage,
+            is_on_probation=told.probation is not None,
         )
 
 
@@ -129,6 +131,11 @@ class EngineView:
     def is_changing(self) -> bool:
         """Is a change under way, of whatever document?"""
         return any(each.is_open for each in self.receipts) or any(each.is_loading for each in self.models)
+
+    @property
+    def is_on_probation(self) -> bool:
+        """May what it serves still be taken back?"""
+        return any(each.is_on_probation for each in self.models)
 
     @property
     def served(self) -> str | None:

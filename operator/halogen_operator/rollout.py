@@ -149,8 +149,9 @@ def _answers(state: PodState) -> bool:
 
 def _is_in_change(state: PodState, standing: Standing) -> bool:
     """One that answers requests, and whose daemon does not answer us, may be. One that has done it is until the
-    cluster has seen that: it takes no traffic before."""
-    is_busy = state.engine is None or state.engine.is_changing or not state.pod.is_ready
+    cluster has seen that, for it takes no traffic before, and until it has passed its probation."""
+    engine = state.engine
+    is_busy = engine is None or engine.is_changing or engine.is_on_probation or not state.pod.is_ready
     return _answers(state) and (standing in (Standing.CHANGES, Standing.UNKNOWN) or is_busy)
 
 
@@ -178,7 +179,8 @@ def _waits_for(
     if (unknown := first(Standing.UNKNOWN)) is not None:
         return f"the daemon of {unknown.name}: {unknown.error or 'no answer'}"
     if (waiting := first(Standing.WANTS)) is not None:
-        return f"the turn of {waiting.name}"
+        tried = next((each.name for each in there if each.engine is not None and each.engine.is_on_probation), None)
+        return f"the turn of {waiting.name}" + (f", after the probation of {tried}" if tried else "")
     count = wanted.spec.replicas - len(there)
     return f"pods: {count} to come" if count > 0 else f"pods: {-count} to go"
 

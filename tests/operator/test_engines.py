@@ -38,6 +38,7 @@ from halogend.control.acceptance import Source
 from halogend.control.certificates import read_certificate
 from halogend.control.keys import Key, Keyring
 from halogend.control.push import Push
+from halogend.control.receipts import Milestone
 from halogend.control.source import Content, PushedSource
 from halogend.obs.metrics import Metrics
 
@@ -204,6 +205,28 @@ async def test_a_load_that_is_under_way(engine: Engine) -> None:
     assert receipt is not None
     await reached(receipt)
     assert standing(wanted, await engine.state()) is Standing.SERVES
+
+
+async def test_a_generation_on_probation_serves_and_may_still_be_taken_back(engine: Engine) -> None:
+    first = of(document(engine.world.model("chat", probation={"s": 60})))
+    await engine.push(first)
+    edit = of(document(engine.world.model("chat", file="other", probation={"s": 60})), 2)
+    view = await engine.engines.push(engine.pod, edit, engine.secret, first.revision)
+    receipt = engine.world.reconciler.receipts.get(view.id)
+    assert receipt is not None
+    await reached(receipt, Milestone.SERVING)
+    tried = await engine.state()
+    assert standing(edit, tried) is Standing.SERVES
+    assert tried.engine is not None
+    assert tried.engine.is_on_probation
+    engine.world.unit("chat").probation.fail("too many errors")
+    await reached(receipt)
+    back = await engine.state()
+    assert standing(edit, back) is Standing.REFUSED
+    assert back.engine is not None
+    assert (back.engine.is_on_probation, back.engine.served) == (False, first.revision[:12])
+    assert back.engine.receipt is not None
+    assert back.engine.receipt.outcome == "rolled_back"
 
 
 async def test_receipts_of_others_are_passed_over(engine: Engine) -> None:

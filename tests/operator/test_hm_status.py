@@ -316,6 +316,15 @@ def test_a_large_model_may_load_for_hours_as_long_as_it_loads() -> None:
     assert conditions(moved)["Stalled"] == "False Progressing"
 
 
+def test_a_probation_is_no_standstill() -> None:
+    tried = wanted(probation={"s": 300}, generation=2, replicas=2)
+    models = {"chat": model(probation={"left_s": 12.3})}
+    there = [PodState(pod("chat-a"), engine(tried, models=models, receipts=[receipt(tried)])), serving(OLD, "chat-b")]
+    found = told(tried, there)
+    assert conditions(told(tried, there, found, later(899)))["Stalled"] == "False Progressing"
+    assert conditions(told(tried, there, found, later(900)))["Stalled"] == "True ProgressDeadlineExceeded"
+
+
 def test_a_pod_that_starts_again_and_again_does_not_move() -> None:
     crashing = PodState(pod(ready=False, containerStatuses=[waiting("CrashLoopBackOff")]), None, "refused")
     found: dict[str, Any] = {}

@@ -202,3 +202,14 @@ def test_what_one_pod_took_and_died_of_goes_to_no_other() -> None:
     assert (found.push, found.rejected) == ((), None)
     assert found.waits_for == "chat-a to serve: HRT-1012: chat failed 6 times in a row"
     assert decide(wanted(max_batch=8, replicas=3, generation=3), there).push == ("chat-a", "chat-b")
+
+
+def test_the_next_pod_waits_until_the_one_before_has_passed_its_probation() -> None:
+    """What fails under requests alone fails in one pod then."""
+    tried = {"chat": model(probation={"left_s": 12.3})}
+    there = [ready(engine(three(), models=tried, receipts=[receipt(three())]), "chat-a"), serving(OLD, "chat-b")]
+    found = decide(three(), there)
+    assert (found.push, found.serving) == ((), ("chat-a",))
+    assert found.waits_for == "the turn of chat-b, after the probation of chat-a"
+    assert decide(three(), [serving(three(), "chat-a"), there[1]]).push == ("chat-b",)
+    assert decide(wanted(max_batch=7, generation=2), there[:1]).is_done
