@@ -21,6 +21,7 @@ _LOG = structlog.get_logger()
 _MESSAGE_CHARACTERS: Final = 1024
 _NAME_CHARACTERS: Final = 63
 _DIGITS: Final = 16
+_ONCE_IN_S: Final = 600
 
 
 class Happened(Protocol):
@@ -47,10 +48,12 @@ async def record(
 
 
 def made_of(body: Mapping[str, Any], event: Happened, now: dt.datetime, identity: str) -> dict[str, Any]:
-    """The object to post. Its name is made of the status that was there before, so that an operator that starts again
-    between the event and the new status posts the same one."""
+    """The object to post. The same words of the same generation have the same name for ten minutes: an operator that
+    was ended between the event and the new status, or whose status was refused, says nothing twice, and what comes and
+    goes does not fill the list."""
     meta = body["metadata"]
-    ground = [meta["uid"], body.get("status"), event.type, event.reason, event.message]
+    period = int(now.timestamp() // _ONCE_IN_S)
+    ground = [meta["uid"], meta.get("generation"), event.type, event.reason, event.message, period]
     digest = hashlib.sha256(json.dumps(ground, sort_keys=True).encode()).hexdigest()[:_DIGITS]
     moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {

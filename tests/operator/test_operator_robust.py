@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from fakekube import FakeKube
 from halogen_operator.settings import Settings
+from structlog.testing import capture_logs
 from support.kube.errors import of_status
 from support.kube.faults import Call, CutError
-from support.operators import Running, halogen_model, is_ready, kill, quick, running, start
+from support.operators import Running, eventually, halogen_model, is_ready, kill, quick, running, start
 from support.played_pods import PlayedPods, free_port, revision_of
 
 WRITER = "halogen-operator"
@@ -65,6 +66,8 @@ def _has_converged(world: _World) -> None:
     assert "max_batch: 7" in text
     keys = {change.object["data"]["admin.key"] for key, _, change in world.kube.store.log if key[1] == "secrets"}
     assert len(keys) == 1
+    told = [(one["type"], one["reason"], one["message"]) for one in world.kube.objects.list("Event", "default")]
+    assert len(told) == len(set(told)), told
 
 
 class _Killer:
@@ -195,3 +198,27 @@ async def test_a_namesake_waits_for_its_predecessors_children() -> None:
             found = [one for one in world.kube.objects.list(kind, "default") if one["metadata"]["name"] != "default"]
             assert [[owner["uid"] for owner in one["metadata"]["ownerReferences"]] for one in found] == [[uid]]
         assert world.kube.objects.get("Secret", "chat-admin")["data"]["admin.key"] != first
+
+
+async def test_a_look_under_way_is_finished_before_the_operator_ends() -> None:
+    async with _made() as world:
+        operator = await start(world.settings)
+        world.kube.faults.hook(lambda _: operator.stop.set(), verb="patch", kind="NetworkPolicy")
+        await operator.task
+        calls = [f"{call.verb} {call.kind}" for call in world.kube.calls if call.writer == WRITER]
+    assert calls[-1] == "patch HalogenModel"
+    assert "patch Deployment" in calls[calls.index("patch NetworkPolicy") :]
+
+
+async def test_an_object_that_breaks_the_operators_code_keeps_no_other_waiting() -> None:
+    async with _made() as world, running(world.settings) as operator:
+        await world.kube.until(lambda: is_ready(world.kube))
+        broken = world.kube.objects.get("HalogenModel", "chat")
+        broken["metadata"] |= {"name": "broken", "uid": "u", "generation": "no number"}
+        with capture_logs() as lines:
+            operator.started.store.put(broken)
+            operator.started.queue.add("u")
+            await eventually(lambda: any(line["event"] == "look_broken" for line in lines))
+            operator.started.store.remove(broken)
+            await _edited(world)
+    assert b'halogen_operator_reconciles_total{outcome="error"}' in operator.started.metrics.render()
