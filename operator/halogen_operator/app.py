@@ -81,7 +81,8 @@ async def run(
 
 @dataclass
 class _Parts:
-    """One writer: the operator's tasks. `is_paused`: another operator goes first."""
+    """One writer: the operator's tasks. `is_paused`: another operator goes first. `is_sure`: whether one does is
+    known; what is not known keeps this one from acting, and is no excuse for watches that are silent."""
 
     world: World
     queue: Queue
@@ -91,10 +92,16 @@ class _Parts:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     is_complete: bool = False
     is_paused: bool = False
+    is_sure: bool = True
+
+    @property
+    def rests(self) -> bool:
+        """Do its watches rest, and with reason?"""
+        return self.is_paused and self.is_sure
 
     def judge(self) -> None:
         """Opens or closes the gate."""
-        if self.is_complete and not self.is_paused:
+        if self.is_complete and self.is_sure and not self.is_paused:
             self.gate.set()
         else:
             self.gate.clear()
@@ -112,9 +119,9 @@ async def _built(settings: Settings, access: login.Access, now: Callable[[], dt.
         kube = Kube(session, access.server, metrics.called)
         world = World(kube, store, engines, Memory(house), metrics, now, settings.identity)
         hearing = Hearing(loop.time, streams(WATCHED, _namespaces(settings)), lambda *told: _on_list(parts, *told))
-        parts = _Parts(world, queue, hearing, _namespaces(settings))
+        parts = _Parts(world, queue, hearing, _namespaces(settings), is_sure=settings.peering is None)
         health = Health(
-            hearing.ages, settings.oldest_event_s, lambda: parts.is_paused, lambda: parts.is_complete or parts.is_paused
+            hearing.ages, settings.oldest_event_s, lambda: parts.rests, lambda: parts.is_complete or parts.rests
         )
         parts.listener = Listener(health, metrics)
         metrics.before_scrape(lambda: _tell_moment(parts))
@@ -170,16 +177,21 @@ async def _until_served(kube: Kube) -> None:
 
 
 async def _heed_peers(parts: _Parts, settings: Settings) -> None:
-    """Closes the gate while another operator goes first, and opens it when all that happened meanwhile is known.
-    Never ends by itself."""
+    """Closes the gate while another operator goes first or that is not known, and opens it when all that happened
+    meanwhile is known. Never ends by itself."""
     while True:
         try:
             first = await peers.goes_first(parts.world.kube, settings, parts.world.now())
             if first is None and parts.is_paused:
                 await _read_again(parts)
         except KubeError as error:
-            first = f"unknown: {error}"
-        _pause(parts, first)
+            if parts.is_sure:
+                _LOG.warning("peers_unknown", error=str(error))
+            parts.is_sure = False
+            parts.judge()
+        else:
+            parts.is_sure = True
+            _pause(parts, first)
         await asyncio.sleep(settings.heed_peers_s)
 
 

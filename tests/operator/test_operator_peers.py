@@ -84,5 +84,36 @@ async def test_the_operator_of_the_higher_priority_acts_and_the_other_takes_over
             assert low.started.metrics.looks() > 0
 
 
+async def test_o7_an_operator_that_cannot_ask_for_its_peers_is_not_alive_by_that() -> None:
+    """It does not act, but neither may it hear nothing for ever and look well."""
+    async with FakeKube(bookmark_s=0.05) as kube, aiohttp.ClientSession() as session:
+        kube.objects.create(_peering({}))
+        settings = quick(kube.url, identity="me", peering="halogen", heed_peers_s=0.02, oldest_event_s=1.5)
+        async with running(settings) as operator:
+            address = operator.started.address
+            await answer(session, f"{address}/readyz", 200)
+            await answer(session, f"{address}/livez", 200)
+            rule = kube.faults.fail(500, kind="ClusterKopfPeering", verb="get", times=None)
+            await eventually(lambda: rule.struck)
+            looks = operator.started.metrics.looks()
+            kube.objects.create(halogen_model())
+            await eventually(lambda: operator.started.queue.depth)
+            kube.silence_watches()
+            await answer(session, f"{address}/livez", 503)
+            assert operator.started.metrics.looks() == looks
+
+
+async def test_nobody_acts_before_it_is_known_who_goes_first() -> None:
+    async with FakeKube() as kube:
+        kube.objects.create(_peering({}))
+        kube.objects.create(halogen_model())
+        rule = kube.faults.fail(500, kind="ClusterKopfPeering", verb="get", times=None)
+        async with running(quick(kube.url, identity="me", peering="halogen", heed_peers_s=0.02)) as operator:
+            await eventually(lambda: operator.started.queue.depth)
+            assert operator.started.metrics.looks() == 0
+            kube.faults.drop(rule)
+            await eventually(lambda: operator.started.metrics.looks() > 0)
+
+
 def _is_paused(metrics: Any) -> bool:
     return "halogen_operator_is_paused 1.0" in metrics.render().decode()
