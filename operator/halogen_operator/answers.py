@@ -18,6 +18,18 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 T = TypeVar("T")
 
 
+def decoded(body: bytes) -> dict[str, Any]:
+    """A JSON object. Raises ValueError for anything else: numbers that are none, halves of characters and nesting
+    without an end among it, which others could not read if they stood in a status."""
+    try:
+        value = msgspec.json.decode(body)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")  # noqa: TRY004  one error for all that an answer may not be
+    return value
+
+
 def read(value: Any, shape: type[T]) -> T:
     """Raises ValueError, with the place that is something else."""
     return msgspec.convert(value, shape)

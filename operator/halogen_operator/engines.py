@@ -7,7 +7,6 @@ that its certificate has, at a pod's address. Must never know when a document is
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import ssl
 from collections import OrderedDict
@@ -28,7 +27,7 @@ T = TypeVar("T")
 _KEPT_RECEIPTS = 8
 _MOST_BYTES = 16 << 20
 _MOST_CONTEXTS = 1024
-_AT_ONCE = 64
+MOST_AT_ONCE = 64
 _MESSAGE_CHARACTERS = 500
 _OK, _ACCEPTED, _CONFLICT, _REJECTED = 200, 202, 409, 422
 
@@ -61,7 +60,7 @@ class Engines:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=_AT_ONCE, limit_per_host=2, keepalive_timeout=60)
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=2, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(connector=connector, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
@@ -74,7 +73,13 @@ class Engines:
     async def observe(self, pods: Sequence[PodView], secret: Mapping[str, bytes], ref: Ref) -> tuple[PodState, ...]:
         """What each is at, in the order of `pods`; all are asked at once, and one that does not answer costs the
         others nothing. Never raises EngineError: it stands in the state."""
-        return tuple(await asyncio.gather(*(self._state(each, secret, ref) for each in pods)))
+        turn = asyncio.Semaphore(MOST_AT_ONCE)  # of this HalogenModel alone: its pods that hang are in no other's way
+
+        async def one(pod: PodView) -> PodState:
+            async with turn:
+                return await self._state(pod, secret, ref)
+
+        return tuple(await asyncio.gather(*map(one, pods)))
 
     async def push(
         self, pod: PodView, wanted: Wanted, secret: Mapping[str, bytes], if_match: str | None
@@ -177,6 +182,8 @@ class _Call:
         if status != _OK:
             raise EngineError(_told(status, self._object(status, data)))
         tag = headers.get("etag")
+        if tag is not None and not tag.isascii():
+            raise EngineError("it names its document by what is no revision")
         return data.decode("utf-8", "replace"), None if tag is None else tag.strip('"')
 
     async def json(
@@ -187,12 +194,9 @@ class _Call:
 
     def _object(self, status: int, body: bytes) -> dict[str, Any]:
         try:
-            value = json.loads(body)
+            return answers.decoded(body)
         except ValueError as error:
-            raise EngineError(f"it answered {status} with what is no JSON") from error
-        if not isinstance(value, dict):
-            raise EngineError(f"it answered {status} with what is no JSON object")
-        return value
+            raise EngineError(f"it answered {status} with what is no JSON object") from error
 
     async def _ask(
         self, method: str, path: str, data: bytes | None = None, headers: Mapping[str, str] | None = None

@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import pytest
 from halogen_operator import answers
 from halogen_operator.observed import Observed
 from halogen_operator.plan_only import plan
@@ -97,3 +98,12 @@ def test_one_part_that_is_something_else(place: tuple[Any, ...], value: Any) -> 
     state = PodState(pod(), seen)
     found = status(NEW, Observed((state,), decide(NEW, [state])), {}, NOW)
     HalogenModelStatus.model_validate(tupled(found))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 100_000, b'{"a":' * 100_000, b'{"a": NaN}', b'{"a": 1e999}', b'{"a": "\\ud800"}', b'{"a": "\xff"}', b"[]"],
+)
+def test_what_is_no_json_object_that_others_could_read(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        answers.decoded(body)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from halogen_operator.credentials import issue
-from halogen_operator.engines import EngineError, Engines, Limits, OvertakenError
+from halogen_operator.engines import MOST_AT_ONCE, EngineError, Engines, Limits, OvertakenError
 from halogen_operator.names import ADMIN_KEY, CA_CERT, TLS_CERT, TLS_KEY
 from halogen_operator.pods import PodState, PodView
 from halogen_operator.rollout import Standing, decide, standing
@@ -365,6 +365,10 @@ STRANGE = [
     lambda _: JSONResponse({"error": "no"}, status_code=500),
     lambda _: JSONResponse({}),
     lambda _: JSONResponse({"receipts": [7], "models": {"chat": 7}, "revision": 3}),
+    lambda _: JSONResponse({"id": "r1", "outcome": []}),
+    lambda _: JSONResponse({"id": "r1", "problems": 7, "outcome": "changes", "models": [7]}),
+    lambda _: Response(b"[" * 100_000, media_type="application/json"),
+    lambda _: Response(b'{"outcome": "changes", "models": []}', headers={"content-encoding": "gzip"}),
     lambda _: Response(status_code=302, headers={"location": "https://127.0.0.1:1/"}),
 ]
 
@@ -405,6 +409,35 @@ async def test_an_answer_that_never_comes_or_is_far_too_long(
         never.set()
         assert state.engine is None
         assert words in str(state.error)
+
+
+async def test_many_pods_that_hang_are_in_nobody_elses_way(engine: Engine) -> None:
+    """A healthy pod is not told to be unreachable because a hundred others are."""
+    port = engine.engines._port
+    met, given_up, all_met = 0, 0, asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal met, given_up
+        met += 1
+        if met == MOST_AT_ONCE:
+            all_met.set()
+        while await reader.read(1024):
+            pass
+        given_up += 1
+        writer.close()
+
+    hosts = [f"127.9.0.{number}" for number in range(1, MOST_AT_ONCE + 9)]
+    async with contextlib.AsyncExitStack() as servers:
+        for host in hosts:
+            await servers.enter_async_context(await asyncio.start_server(hang, host, port))
+        pods = [pod(f"bad-{host}", podIP=host) for host in hosts]
+        bad = asyncio.create_task(engine.engines.observe(pods, SECRET, Ref.of(body())))
+        await all_met.wait()
+        (state,) = await engine.engines.observe([engine.pod], SECRET, Ref.of(body()))
+        assert state.engine is not None, state.error
+        assert given_up == 0
+        bad.cancel()
+        await asyncio.wait([bad])
 
 
 async def test_ended_engines_ask_nobody() -> None:
