@@ -29,6 +29,7 @@ _MOST_BYTES = 16 << 20
 _MOST_CONTEXTS = 1024
 MOST_AT_ONCE = 64
 _MESSAGE_CHARACTERS = 500
+_NOT_YET = "it does not run yet; `kubectl describe pod` names what it waits for, such as a Secret or a volume"
 _OK, _ACCEPTED, _CONFLICT, _REJECTED = 200, 202, 409, 422
 
 
@@ -112,7 +113,7 @@ class Engines:
         if pod.is_deleting:
             return PodState(pod, error="it is on its way out")
         if pod.ip is None:
-            return PodState(pod, error="it does not run yet")
+            return PodState(pod, error=_NOT_YET)
         try:
             return PodState(pod, await self._view(self._call(pod, secret, ref), ref))
         except EngineError as error:

@@ -114,6 +114,17 @@ async def test_keys_come_from_secrets_and_change_there_and_a_broken_admin_key_is
         assert same["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+async def test_a_secret_that_is_not_there_is_waited_for_and_where_to_look_is_told(tmp_path, two_models):
+    keys = [{"name": "team", "secretKeyRef": {"name": "keys", "key": "team"}}]
+    async with cluster(tmp_path, two_models) as here, here.operator():
+        await here.apply("chat", model=A, auth={"keys": keys}, update={"progressDeadlineSeconds": 10})
+        model = await here.until("chat", lambda model: condition(model, "Stalled").get("status") == "True")
+        assert conditions(model)["Stalled"] == "True/ProgressDeadlineExceeded"
+        assert "`kubectl describe pod` names what it waits for" in condition(model, "Stalled")["message"]
+        await here.client.create("Secret", secret("keys", team="first-key-of-the-team"))
+        await here.until_settled("chat", 1)
+
+
 async def _opens(here, key):
     return await code_of(here, key) == 200
 

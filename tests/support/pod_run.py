@@ -54,14 +54,16 @@ class PodRun:
         """Until the pod is deleted and its process has ended. `mount` lays the volumes out."""
 
         async def say(reason: str, message: str) -> None:
-            await self._report(report, {"waiting": {"reason": reason, "message": message}}, is_ready=False)
+            waiting = {"reason": reason, "message": message} if message else {"reason": reason}
+            await self._report(report, {"waiting": waiting}, is_ready=False)
 
         try:
             while not self._ends.is_set():
                 try:
                     self.volumes = mount()
                 except NotYetError as error:
-                    await say(error.reason, str(error))
+                    # Which volume it is, a kubelet tells in events alone.
+                    await say(error.reason, "" if error.reason == NotYetError.MOUNTS else str(error))
                     await self._pause(PERIOD_S)
                     continue
                 await self._live(report)
@@ -154,11 +156,11 @@ class PodRun:
         }
         if self.process is not None and self.process.returncode is not None:
             container["lastState"] = {"terminated": {"exitCode": self.process.returncode, "reason": "Error"}}
-        return {
+        where = {"hostIP": self.address}
+        if state.get("waiting", {}).get("reason") != NotYetError.MOUNTS:  # no network before its volumes are there
+            where |= {"podIP": self.address, "podIPs": [{"ip": self.address}]}
+        return where | {
             "phase": "Pending" if self.process is None else "Running",
-            "podIP": self.address,
-            "podIPs": [{"ip": self.address}],
-            "hostIP": self.address,
             "conditions": [{"type": kind, "status": value} for kind, value in kinds.items()],
             "containerStatuses": [container],
         }

@@ -14,6 +14,8 @@ _NAMED = {"configMap": "name", "secret": "secretName"}
 class NotYetError(Exception):
     """A container cannot start yet; `reason` is what its status says while it waits."""
 
+    MOUNTS = "ContainerCreating"
+
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
@@ -29,7 +31,7 @@ def content(volume: Mapping[str, Any], configs: Mapping[str, Any], secrets: Mapp
     name = source.get(_NAMED[kind]) or source["name"]
     found = (configs if kind == "configMap" else secrets).get(name)
     if found is None:
-        raise NotYetError("ContainerCreating", f"MountVolume.SetUp failed: {kind} {name!r} not found")
+        raise NotYetError(NotYetError.MOUNTS, f"MountVolume.SetUp failed: {kind} {name!r} not found")
     return _chosen(_files(found), source.get("items"))
 
 
@@ -45,7 +47,7 @@ def _chosen(files: dict[str, bytes], items: list[Mapping[str, str]] | None) -> d
         return files
     missing = [item["key"] for item in items if item["key"] not in files]
     if missing:
-        raise NotYetError("ContainerCreating", f"references non-existent keys: {missing}")
+        raise NotYetError(NotYetError.MOUNTS, f"references non-existent keys: {missing}")
     return {item["path"]: files[item["key"]] for item in items}
 
 
