@@ -60,7 +60,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Word | None
     revision: Revision | None = None
     origin: Origin | None = None
-    milestones: dict[str, Any] = {}
     problems: tuple[Problem, ...] = ()
     models: tuple[End, ...] = ()
 

@@ -26,14 +26,13 @@ _MODEL = re.compile(r"models\[0\]\.?")
 @dataclass(frozen=True, slots=True)
 class ReceiptView:
     """The record of a push of ours. `revision` has 12 digits, or is None where the document could not be read;
-    `outcome` is None while it is under way; `is_serving`: it came that far. `problems` say what was refused, each
+    `outcome` is None while it is under way. `problems` say what was refused, each
     beginning with its place in the spec, `errors` what failed; `is_interrupted`: the daemon's end was its end."""
 
     id: str
     generation: int | None
     revision: str | None
     outcome: str | None
-    is_serving: bool = False
     problems: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     is_interrupted: bool = False
@@ -59,7 +58,6 @@ class ReceiptView:
             generation=None if told.origin is None else told.origin.generation,
             revision=short(told.revision),
             outcome=told.outcome,
-            is_serving="serving" in told.milestones,
             problems=tuple(problem_text(each) for each in told.problems[:_MOST_PROBLEMS]),
             errors=tuple(_cut(f"{each.model}: {each.error}") for each in told.models[:_MOST_PROBLEMS] if each.error),
             is_interrupted=any(each.code == INTERRUPTED for each in told.problems),

@@ -126,7 +126,6 @@ async def test_a_daemon_without_a_document_and_its_first(engine: Engine) -> None
     receipt = after.engine.receipt
     assert receipt is not None
     assert (receipt.generation, receipt.revision, receipt.outcome) == (1, wanted.revision[:12], "applied")
-    assert receipt.is_serving
 
 
 async def test_an_edit_replaces_what_was_seen_and_nothing_else(engine: Engine) -> None:

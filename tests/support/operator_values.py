@@ -82,14 +82,13 @@ def receipt(
     of: Wanted, outcome: str | None = "applied", *, number: int = 1, generation: int | None = None, **more: Any
 ) -> dict[str, Any]:
     """As a daemon shows the record of a push of this document."""
-    serving = {} if outcome in (None, "rejected") else {"serving": 2.0}
     return {
         "id": f"r{number}",
         "outcome": outcome,
         "trigger": "put",
         "origin": {"uid": of.ref.uid, "generation": of.generation if generation is None else generation},
         "revision": of.revision,
-        "milestones": {"accepted": 1.0, **serving},
+        "milestones": {"accepted": 1.0},
         "problems": [],
         "models": [],
         **more,
