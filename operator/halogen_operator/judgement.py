@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from halogen_operator.conditions import FALSE, TRUE, UNKNOWN, Verdict
 from halogen_operator.course import Course, Phase
-from halogen_operator.engine_view import GOOD, EngineView
+from halogen_operator.engine_view import GOOD
 from halogen_operator.observed import Observed
-from halogen_operator.pods import Trouble
+from halogen_operator.pods import PodState, Trouble
 from halogen_operator.reasons import Kind, Why
 from halogen_operator.rollout import has_text
 from halogen_operator.wanted import Refusal, Wanted
@@ -44,15 +44,16 @@ def _validated(of: Wanted | Refusal, seen: Observed, course: Course) -> Verdict:
     """A pod's word counts: it alone knows files and devices."""
     if course.phase is Phase.STOPPED and course.why in _FAULTS:
         return Verdict(Kind.VALIDATED, FALSE, Why.REJECTED, course.message)
-    taken = [] if isinstance(of, Refusal) else [each.name for each in seen.there if _took(of, each.engine)]
+    taken = [] if isinstance(of, Refusal) else [each.name for each in seen.there if _took(of, seen, each)]
     if taken:
         return Verdict(Kind.VALIDATED, TRUE, Why.ACCEPTED, f"{taken[0]} took the document")
     return Verdict(Kind.VALIDATED, UNKNOWN, Why.NOT_JUDGED, "no pod has looked at files and devices yet")
 
 
-def _took(wanted: Wanted, engine: EngineView | None) -> bool:
+def _took(wanted: Wanted, seen: Observed, state: PodState) -> bool:
+    engine = state.engine
     if engine is None:
-        return False
+        return state.name in seen.trusted
     receipt = engine.receipt
     is_judged = receipt is not None and receipt.generation == wanted.generation and receipt.outcome in GOOD
     return is_judged or has_text(wanted, engine)

@@ -16,7 +16,7 @@ class Observed:
     could not be applied, a broken Secret. `is_behind`: what is there is not what the spec asks for, however well the
     document is served: the API server refuses the Deployment or the Service, or pods would be replaced if it were not
     only planned. `plan` is what `plan_only` made of the pods' answers, where they were asked. Of a spec that was
-    refused there is no rollout."""
+    refused there is no rollout. `trusted` are pods that do not answer and count as serving by what is remembered."""
 
     states: tuple[PodState, ...] = ()
     rollout: Rollout = field(default_factory=Rollout)
@@ -24,6 +24,7 @@ class Observed:
     troubles: tuple[Trouble, ...] = ()
     plan: Mapping[str, Any] | None = None
     is_behind: bool = False
+    trusted: frozenset[str] = frozenset()
 
     @property
     def there(self) -> tuple[PodState, ...]:
@@ -40,7 +41,8 @@ class Observed:
 
     def serves(self, state: PodState) -> bool:
         """Does it answer requests by the document that is wanted, and stay?"""
-        return state.pod.is_ready and state.name in self.rollout.serving and self.is_current(state)
+        is_known = state.name in self.rollout.serving or state.name in self.trusted
+        return state.pod.is_ready and is_known and self.is_current(state)
 
     @property
     def no_pods(self) -> str | None:

@@ -177,7 +177,8 @@ REASONS = (
     Reason(
         Why.UNREACHABLE,
         (*_STOPPED, (_DEGRADED, "True")),
-        "The admin API of a pod does not answer the operator.",
+        "The admin API of a pod does not answer the operator. A pod that is ready counts as serving what it served "
+        "when it was asked last; an edit waits for it.",
         "Does a NetworkPolicy keep the operator out? `kubectl logs` of the pod says whether it was refused.",
     ),
     Reason(

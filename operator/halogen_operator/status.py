@@ -10,10 +10,12 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from halogen_operator import remembered
 from halogen_operator.conditions import conditions, cut
-from halogen_operator.course import Course, course
+from halogen_operator.course import course
 from halogen_operator.engine_view import ReceiptView
 from halogen_operator.judgement import verdicts
 from halogen_operator.observed import Observed
@@ -31,7 +33,8 @@ def status(of: Wanted | Refusal, seen: Observed, previous: Mapping[str, Any], no
     """To be written whole. `previous` is the one that the object has (or nothing): times of what did not change are
     taken from it. `now` has a time zone."""
     desired = None if isinstance(of, Refusal) else short_revision(of.revision)
-    active = active_revision(seen.there, desired)
+    seen = replace(seen, trusted=remembered.trusted(seen, previous, desired))
+    active = active_revision(seen, desired) or remembered.active(seen, previous)
     way = course(of, seen, previous, now)
     generation = of.generation
     found: dict[str, Any] = {
@@ -42,8 +45,8 @@ def status(of: Wanted | Refusal, seen: Observed, previous: Mapping[str, Any], no
         "updatedReplicas": sum(seen.serves(each) for each in seen.there),
         "active": None if active is None else {"revision": active},
         "desired": None if desired is None else {"revision": desired, "generation": generation},
-        "pods": [_pod(each) for each in _shown(seen, way)],
-        "lastReceipt": _last_receipt(seen.there),
+        "pods": [_pod(each, seen, desired, previous) for each in _shown(seen)],
+        "lastReceipt": _last_receipt(seen.there) or (previous.get("lastReceipt") if seen.trusted else None),
         "progress": None if way.progress is None else way.progress.view(),
         "plan": None if seen.plan is None else dict(seen.plan),
         "conditions": conditions(verdicts(of, seen, way, active), previous.get("conditions") or (), generation, now),
@@ -51,29 +54,39 @@ def status(of: Wanted | Refusal, seen: Observed, previous: Mapping[str, Any], no
     return {key: value for key, value in found.items() if value is not None}
 
 
-def active_revision(states: Sequence[PodState], desired: str | None) -> str | None:
+def active_revision(seen: Observed, desired: str | None) -> str | None:
     """What requests are answered by: of several revisions that which most pods serve, and of as many the one that is
     not desired, for it is the older. None where nothing is served."""
-    served = [each.engine.served for each in states if each.engine is not None]
+    served = [_served(each, seen, desired) for each in seen.there]
     counted = Counter(each for each in served if each is not None)
     return max(counted, key=lambda each: (counted[each], each != desired, each), default=None)
 
 
-def _shown(seen: Observed, way: Course) -> Sequence[PodState]:
+def _served(state: PodState, seen: Observed, desired: str | None) -> str | None:
+    """By our count: a daemon of another release may count the same document otherwise."""
+    if state.name in seen.rollout.serving:
+        return desired
+    return None if state.engine is None else state.engine.served
+
+
+def _shown(seen: Observed) -> Sequence[PodState]:
     """The first of them; with more than are shown, those that have something to tell come first."""
     if len(seen.there) <= MOST_PODS:
         return seen.there
     return sorted(seen.there, key=lambda each: (seen.serves(each), each.name))[:MOST_PODS]
 
 
-def _pod(state: PodState) -> dict[str, Any]:
+def _pod(state: PodState, seen: Observed, desired: str | None, previous: Mapping[str, Any]) -> dict[str, Any]:
     engine = state.engine
+    if state.name in seen.trusted:
+        known = remembered.of_pod(previous, state.name)
+        return {"name": state.name, "ready": True, **known, "message": _message(state, None)}
     receipt = None if engine is None else engine.receipt
     found = {
         "name": state.name,
         "ready": state.pod.is_ready,
-        "revision": None if engine is None else engine.served,
-        "desired": None if engine is None else engine.desired,
+        "revision": _served(state, seen, desired),
+        "desired": desired if state.name in seen.rollout.serving else engine and engine.desired,
         "receipt": None if receipt is None else receipt.id,
         "outcome": None if receipt is None else receipt.outcome,
         "message": _message(state, receipt),

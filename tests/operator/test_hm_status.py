@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -398,6 +399,53 @@ def test_what_serves_and_is_not_as_it_should_be() -> None:
     assert conditions(broken)["Degraded"] == "True SecretBroken"
 
 
+def silent(name: str = "chat-a", **more: Any) -> PodState:
+    return PodState(pod(name, **more), None, "it did not answer in time")
+
+
+def test_o2_a_pod_that_is_ready_and_cannot_be_asked_serves_what_it_served() -> None:
+    """That the way from the operator to a pod is cut ends no request, and makes no edit."""
+    before = told(NEW, [serving(NEW)])
+    found = told(NEW, [silent()], before, later(60))
+    assert conditions(found) == {**conditions(before), "Degraded": "True AdminUnreachable"}
+    assert kstatus(found, 2) == "Current"
+    kept = ("active", "lastReceipt", "updatedReplicas")
+    assert [found[each] for each in kept] == [before[each] for each in kept]
+    assert found["pods"] == [{**before["pods"][0], "message": "it did not answer in time"}]
+    assert told(NEW, [silent()], found, later(7200)) == found
+    assert conditions(told(NEW, [serving(NEW)], found, later(7200))) == conditions(before)
+
+
+@pytest.mark.parametrize(
+    ("of", "state"),
+    [(NEW, silent(ready=False)), (NEW, silent("chat-b")), (wanted(max_batch=8, generation=3), silent())],
+    ids=["not ready", "another pod", "another document"],
+)
+def test_o2_what_nobody_knows_to_serve_is_not_ready(of, state) -> None:
+    found = told(of, [state], told(NEW, [serving(NEW)]), later(60))
+    assert conditions(found)["Ready"] == "False Progressing"
+    assert found["updatedReplicas"] == 0
+
+
+def test_what_serves_meanwhile_is_told_of_a_pod_that_cannot_be_asked_too() -> None:
+    bad = refusal(generation=3, watermarks={"soft": 0.9, "hard": 0.5})
+    found = told(bad, [silent()], told(NEW, [serving(NEW)]), later(60))
+    assert message(found, Kind.READY).startswith(f"revision {NEW.revision[:12]} serves on; spec.watermarks")
+    gone = told(bad, [silent(ready=False)], found, later(120))
+    assert message(gone, Kind.READY).startswith("nothing serves; ")
+
+
+def test_a_daemon_that_counts_the_same_document_otherwise_serves_what_is_desired() -> None:
+    """One of another release: its own record says that it is what it was handed."""
+    theirs = "abcdef012345" + 52 * "0"
+    record = {**receipt(NEW), "revision": theirs}
+    view = engine(NEW, receipts=[record])
+    other = replace(view, desired=theirs[:12], active=theirs[:12], document="otherwise")
+    found = told(NEW, [PodState(pod(), other)])
+    assert conditions(found)["Ready"] == "True Serving"
+    assert found["active"]["revision"] == found["desired"]["revision"] == found["pods"][0]["revision"]
+
+
 # --- what stays ---------------------------------------------------------------------------------------
 
 
@@ -434,11 +482,15 @@ def test_at_most_32_pods_are_shown_those_with_something_to_tell_first() -> None:
 
 def test_the_active_revision_is_the_one_that_most_requests_are_answered_by() -> None:
     old, new = OLD.revision[:12], NEW.revision[:12]
+
+    def active(states: list[PodState]) -> str | None:
+        return active_revision(Observed(tuple(states), decide(NEW, states)), new)
+
     mixed = [serving(OLD, "a"), serving(OLD, "b"), serving(NEW, "c")]
-    assert active_revision(mixed, new) == old
-    assert active_revision(mixed[1:], new) == old
-    assert active_revision([*mixed[1:], serving(NEW, "d")], new) == new
-    assert active_revision([fresh()], new) is None
+    assert active(mixed) == old
+    assert active(mixed[1:]) == old
+    assert active([*mixed[1:], serving(NEW, "d")]) == new
+    assert active([fresh()]) is None
 
 
 # --- whatever is seen -----------------------------------------------------------------------------------
