@@ -108,9 +108,9 @@ class Kubelet:
 
     def _volume(self, volume: Mapping[str, Any], folder: Path, group: int | None) -> Path:
         if "persistentVolumeClaim" in volume:
-            return self._claims[volume["persistentVolumeClaim"]["claimName"]]
+            return self._claimed(volume["persistentVolumeClaim"]["claimName"])
         if "image" in volume:
-            return self._claims[volume["image"]["reference"]]
+            return self._claimed(volume["image"]["reference"])
         if "emptyDir" in volume:
             if not folder.exists():
                 folder.mkdir(parents=True)
@@ -119,3 +119,8 @@ class Kubelet:
             configs, secrets = (self._objects[kind].items for kind in ("ConfigMap", "Secret"))
             swap(folder, content(volume, configs, secrets), mode_of(volume), group)
         return folder
+
+    def _claimed(self, name: str) -> Path:
+        if name not in self._claims:
+            raise NotYetError(NotYetError.MOUNTS, f"{name} is not there")
+        return self._claims[name]
