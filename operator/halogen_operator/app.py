@@ -138,6 +138,7 @@ async def _until(stop: asyncio.Event, parts: _Parts, settings: Settings, access:
     try:
         ended, _ = await asyncio.wait([stopped, *sources, *workers], return_when=asyncio.FIRST_COMPLETED)
         stop.set()
+        sources[1].cancel()  # who heeds peers might close the gate again, before which a worker waits
         parts.queue.close()
         parts.gate.set()
         await asyncio.wait([sources[0], *workers], timeout=_LAST_LOOKS_S)
