@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """The exit status: 0 after a stop by SIGTERM or SIGINT, 2 if there is no way to the API server."""
     settings = parse(arguments, environment, metadata.version("halogend"))
     configure_daemon(level=settings.log_level)
+    _allow_connections()
     try:
         access = login.chosen(settings.server, settings.kubeconfig, settings.context, environment)
     except login.LoginError as error:
@@ -28,6 +30,12 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         return _NO_WAY
     asyncio.run(_until_signalled(settings, access))
     return 0
+
+
+def _allow_connections() -> None:
+    """Each pod holds a connection while it is asked: as many as may be, not the 1,024 that many runtimes begin with."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _until_signalled(settings: Settings, access: login.Access) -> None:

@@ -30,6 +30,7 @@ _MOST_CONTEXTS = 1024
 MOST_AT_ONCE = 64
 _MESSAGE_CHARACTERS = 500
 _NOT_YET = "it does not run yet; `kubectl describe pod` names what it waits for, such as a Secret or a volume"
+_KEEP_S = 5.0  # from one look to the next during a change, not for ever: a thousand pods are a thousand files
 _OK, _ACCEPTED, _CONFLICT, _REJECTED = 200, 202, 409, 422
 
 
@@ -61,7 +62,7 @@ class Engines:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=0, limit_per_host=2, keepalive_timeout=60)
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=2, keepalive_timeout=_KEEP_S)
         self._session = aiohttp.ClientSession(connector=connector, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
         return self
 

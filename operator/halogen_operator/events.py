@@ -42,7 +42,11 @@ def _events(previous: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Eve
     if _turned(previous, new, Kind.READY):
         yield _event("Normal", find(new, Kind.READY))
     elif is_same and is_true(previous, Kind.READY) and not is_true(new, Kind.READY):
-        yield Event("Warning", "NotReady", cut(str(find(new, Kind.READY)["message"]), _MESSAGE_CHARACTERS))
+        message = cut(str(find(new, Kind.READY)["message"]), _MESSAGE_CHARACTERS)
+        if not _is_edited(previous, new):
+            yield Event("Warning", "NotReady", message)
+        elif is_true(new, Kind.RECONCILING):  # scaled, mostly: from zero, by whom it pleased
+            yield Event("Normal", "Progressing", message)
 
 
 def _turned(previous: Mapping[str, Any], new: Mapping[str, Any], kind: Kind) -> bool:
@@ -57,6 +61,10 @@ def _turned(previous: Mapping[str, Any], new: Mapping[str, Any], kind: Kind) -> 
         is_new = kind is Kind.STALLED and before.get("observedGeneration") != now["observedGeneration"]
         return is_new or bool(before.get("reason") != now["reason"])
     return _desired(previous) != _desired(new)
+
+
+def _is_edited(previous: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return bool(previous.get("observedGeneration") != new.get("observedGeneration"))
 
 
 def _desired(status: Mapping[str, Any]) -> str | None:

@@ -71,3 +71,11 @@ def test_what_served_and_serves_no_more() -> None:
     died = PodState(pod(ready=False), engine(OLD, models={"chat": model("restarting", loaded=(1, 2))}))
     assert turn(told(OLD, serving(OLD)), told(OLD, died)) == [("Warning", "NotReady")]
     assert turn(told(OLD, died), told(OLD, serving(OLD))) == [("Normal", "Serving")]
+
+
+def test_who_scales_from_zero_is_not_warned() -> None:
+    none, one = told(wanted(replicas=0)), told(wanted(generation=2))
+    assert turn(none, one) == [("Normal", "Progressing")]
+    assert events(none, one)[0].message == "nothing serves; 0 of 1 pods serve; waiting for pods: 1 to come"
+    assert turn(one, told(wanted(generation=2), serving(OLD))) == [("Normal", "Serving")]
+    assert turn(told(OLD, serving(OLD)), told(OLD)) == [("Warning", "NotReady")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -39,6 +41,23 @@ async def test_a_process_reconciles_and_ends_well_at_sigterm() -> None:
         assert process.returncode == 0, output.decode()
         assert "operator_stopped" in output.decode()
         assert kube.objects.list("Event", "default")[0]["reportingInstance"] == "operator-0"
+
+
+async def test_files_that_the_runtime_begins_with_are_too_few_for_many_pods() -> None:
+    """Without one left nothing is asked or written any more, and no probe is answered."""
+    async with FakeKube() as kube:
+        program = shlex.join(_program("--server", kube.url, "--host", "127.0.0.1", "--port", "0"))
+        process = await asyncio.create_subprocess_exec(
+            "sh", "-c", f"ulimit -Sn 64; exec {program}", stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert process.stdout is not None
+            assert b"operator_started" in await asyncio.wait_for(process.stdout.readline(), 60.0)
+            soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        finally:
+            process.kill()
+            await process.communicate()
+        assert soft == hard != 64
 
 
 async def test_without_a_way_to_the_server_the_process_says_which_ways_there_are() -> None:
