@@ -89,7 +89,7 @@ async def _carry_out(wanted: Wanted, body: Mapping[str, Any], world: World) -> t
     held = _held(wanted.ref, world)
     manifests = world.memory.render(wanted, held, secret)
     refused = await applied(world.kube, world.store, wanted.ref, manifests)
-    if (body.get("status") or {}).get("observedGeneration") != wanted.generation:
+    if not _was_carried_out(wanted, body.get("status") or {}):
         await remove_unwanted(world.kube, world.store, wanted.ref, manifests)
     troubles += tuple(Trouble(Why.CHILD_REFUSED, each.message) for each in refused)
     is_behind = any(each.is_essential for each in refused)
@@ -97,6 +97,12 @@ async def _carry_out(wanted: Wanted, body: Mapping[str, Any], world: World) -> t
     if seen.rollout.serving and held.document != wanted.written:
         await _keep(wanted, held, secret, world)
     return await _push(wanted, seen, secret, world)
+
+
+def _was_carried_out(wanted: Wanted, before: Mapping[str, Any]) -> bool:
+    """Was this generation ever more than planned or refused? A plan ends by an annotation, and an operator of another
+    release may take what one refused: neither makes a generation."""
+    return before.get("observedGeneration") == wanted.generation and "desired" in before and "plan" not in before
 
 
 async def _secret(ref: Ref, world: World) -> tuple[Mapping[str, bytes], tuple[Trouble, ...]]:
@@ -185,8 +191,9 @@ async def _tell(
     if new == before:
         return False, new
     await record(world.kube, body, events(before, new), now, world.identity)
-    world.store.put(await world.kube.patch_status(body, new))
-    return True, new
+    after = await world.kube.patch_status(body, new)
+    world.store.put(after)
+    return after.get("status") != before, new  # a definition of an older release may drop what is new in it
 
 
 def _is_settled(status: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ import structlog
 from halogen_operator.kube import ConflictError, KubeError
 from halogen_operator.queue import Queue
 from halogen_operator.reconcile import Look, World, reconcile
+from halogen_operator.resources import HALOGEN_MODEL
 
 _LOG = structlog.get_logger()
 _SLOWER: Final = 1.25
@@ -69,8 +70,8 @@ async def _look(uid: str, queue: Queue, world: World, pace: Pace) -> None:
     try:
         look = await reconcile(uid, world)
         outcome = "ok"
-        if look is None and (ref := world.memory.forget(uid)) is not None:
-            world.metrics.forget(ref.namespace, ref.name)
+        if look is None:
+            _forget(uid, world)
         _put_back(uid, look, queue, pace)
     except ConflictError as error:
         outcome = "conflict"
@@ -84,6 +85,12 @@ async def _look(uid: str, queue: Queue, world: World, pace: Pace) -> None:
         _LOG.exception("look_broken", uid=uid, after_s=round(after_s, 1))
     finally:
         world.metrics.reconciled(outcome, time.monotonic() - began)
+
+
+def _forget(uid: str, world: World) -> None:
+    ref = world.memory.forget(uid)
+    if ref is not None and world.store.find(HALOGEN_MODEL, ref.namespace, ref.name) is None:  # no namesake has come
+        world.metrics.forget(ref.namespace, ref.name)
 
 
 def _put_back(uid: str, look: Look | None, queue: Queue, pace: Pace) -> None:

@@ -112,3 +112,28 @@ async def test_a_child_that_is_refused_keeps_no_edit_from_being_followed(looks: 
     assert (await looks.to_the_end()).is_refused
     assert conditions(looks.kube)["Ready"] == ("True", "Serving")
     assert conditions(looks.kube)["Degraded"] == ("True", "ChildRefused")
+
+
+async def test_a_budget_that_a_plan_would_take_away_goes_with_the_annotation(looks: _Looks) -> None:
+    """The end of a plan makes no generation."""
+    looks.spec(replicas=2)
+    await looks.serve()
+    assert looks.kube.objects.find("PodDisruptionBudget", "chat") is not None
+    looks.kube.objects.patch("HalogenModel", "chat", {"metadata": {"annotations": {"halogen.dev/plan-only": "true"}}})
+    looks.spec(replicas=1)
+    await looks.look()
+    assert conditions(looks.kube)["Reconciling"] == ("False", "PlanOnly")
+    assert looks.kube.objects.find("PodDisruptionBudget", "chat") is not None
+    looks.kube.objects.patch("HalogenModel", "chat", {"metadata": {"annotations": None}})
+    await looks.look()
+    assert looks.kube.objects.find("PodDisruptionBudget", "chat") is None
+
+
+async def test_a_status_of_which_the_definition_drops_a_part_is_not_written_without_a_pause(looks: _Looks) -> None:
+    """Helm never upgrades a definition: an operator may be newer than it."""
+    name = "halogenmodels.halogen.dev"
+    path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/updatedReplicas"
+    looks.kube.objects.patch("CustomResourceDefinition", name, [{"op": "remove", "path": path}], None)
+    await looks.serve()
+    assert "updatedReplicas" not in looks.kube.objects.get("HalogenModel", "chat")["status"]
+    assert not (await looks.look()).has_changed
