@@ -27,10 +27,17 @@ async def answer(here, prompt="alpha"):
         return await ask(session, url, "chat", prompt)
 
 
-async def generation_of(here):
-    """Number of the generation that serves in the only pod."""
+async def serving(here):
+    """What the only pod's daemon says of the generation that serves; nothing where none does or nobody answers."""
     (pod,) = await here.pods()
-    return (await daemon_status(here.client, pod, "chat"))["models"]["chat"]["serving"]["generation"]
+    try:
+        return (await daemon_status(here.client, pod, "chat"))["models"]["chat"].get("serving") or {}
+    except (aiohttp.ClientError, KeyError):
+        return {}
+
+
+async def generation_of(here):
+    return (await serving(here))["generation"]
 
 
 def serves(model, revision):
@@ -66,6 +73,38 @@ async def test_o1_o2_o4_a_model_is_made_edited_refused_mended_and_deleted(tmp_pa
             await here.apply("other", model=A, eviction=PINNED)
             await here.until("other", is_stalled(1))
             assert await here.children() == {}  # of a first spec that is refused, and of what was deleted
+
+
+@pytest.mark.timeout(300)
+async def test_two_quick_edits_while_the_mount_lags_and_the_last_one_stays(tmp_path, two_models):
+    """Also when the container starts again from a mount that is two edits old."""
+    async with cluster(tmp_path, two_models) as here, here.operator():
+        await here.apply("chat", model=A)
+        await here.until_settled("chat", 1)
+        await here.eventually(lambda: mounted(here, "a.gguf"))
+        here.kubelet.follows_mounts = False
+        await here.edit("chat", model=B)
+        await here.edit("chat", max_batch=9)
+        last = serves(await here.until_settled("chat", 3), None)
+        assert (await serving(here))["path"] == B
+        assert await mounted(here, "a.gguf")
+        (run,) = here.kubelet.runs.values()
+        run.process.kill()
+        await here.eventually(lambda: serves_again(here, run, B))
+        serves(await here.until_settled("chat", 3), last)
+        here.kubelet.catch_up()
+        assert await mounted(here, "b.gguf")
+        serves(await here.until_settled("chat", 3), last)
+
+
+async def mounted(here, model):
+    """Has the only pod's document this model?"""
+    (run,) = here.kubelet.runs.values()
+    return model in (run.volumes["halogend-document"] / "halogend.yaml").read_text()
+
+
+async def serves_again(here, run, path):
+    return run.restarts == 1 and (await serving(here)).get("path") == path
 
 
 async def made(here):

@@ -5,7 +5,6 @@ import signal
 import aiohttp
 import pytest
 from support.cluster import cluster, condition, conditions, usual_children
-from support.controllers import is_ready
 from support.pod_traffic import Traffic, ask, daemon_status
 
 A, B = "/models/a.gguf", "/models/b.gguf"
@@ -89,37 +88,6 @@ async def test_a_daemon_that_hangs_holds_up_no_other_pod_and_is_told_of(tmp_path
             hung.process.send_signal(signal.SIGCONT)
         model = await here.until_settled("chat", generation)
         assert {each["revision"] for each in model["status"]["pods"]} == {model["status"]["desired"]["revision"]}
-
-
-async def test_two_quick_edits_while_the_mount_lags_and_the_last_one_stays(tmp_path, two_models):
-    """Also when the container starts again from the mount that is two edits old."""
-    async with cluster(tmp_path, two_models) as here, here.operator():
-        await here.apply("chat", model=A)
-        await here.until_settled("chat", 1)
-        here.kubelet.follows_mounts = False
-        await here.edit("chat", model=B)
-        await here.edit("chat", model=B, max_batch=9)
-        model = await here.until_settled("chat", 3)
-        last = model["status"]["active"]["revision"]
-        assert (await document_of(here)) == (B, 2)
-        (run,) = here.kubelet.runs.values()
-        mounted = (run.volumes["halogend-document"] / "halogend.yaml").read_text()
-        assert "b.gguf" not in mounted
-        run.process.send_signal(signal.SIGKILL)
-        await here.eventually(lambda: _restarted(here, 1))
-        model = await here.until_settled("chat", 3)
-        assert model["status"]["active"]["revision"] == last
-        assert (await document_of(here))[0] == B
-        here.kubelet.catch_up()
-        run.process.send_signal(signal.SIGKILL)
-        await here.eventually(lambda: _restarted(here, 2))
-        model = await here.until_settled("chat", 3)
-        assert model["status"]["active"]["revision"] == last
-
-
-async def _restarted(here, times):
-    status = (await only_pod(here))["status"]["containerStatuses"][0]
-    return status["restartCount"] == times and is_ready(await only_pod(here))
 
 
 async def test_o1_one_device_is_edited_in_place_and_an_image_waits_for_nobody(tmp_path, two_models):
