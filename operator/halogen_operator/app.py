@@ -237,6 +237,8 @@ def _namespaces(settings: Settings) -> tuple[str | None, ...]:
 
 def _tell_moment(parts: _Parts) -> None:
     metrics = parts.world.metrics
+    if parts.is_paused:
+        metrics.forget_all()
     metrics.queue_depth(parts.queue.depth)
     metrics.models(sum(1 for _ in parts.world.store.models()))
     for (kind, namespace), age in parts.hearing.ages().items():

@@ -8,11 +8,11 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
-from halogen_operator.kube import ConflictError, Kube, KubeError
+from halogen_operator.kube import Kube, KubeError
 from halogen_operator.names import FIELD_MANAGER, KIND, MANAGED_BY_LABEL, RENDERED_ANNOTATION
 from halogen_operator.resources import (
     CONFIG_MAP,
@@ -70,11 +70,13 @@ class Whose(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A child that could not be had, and why. `is_absent`: there is none of ours at all, not even as it was."""
+    """A child that could not be had, and why. `is_absent`: there is none of ours at all, not even as it was.
+    `is_passing`: it is a predecessor's, which the cluster is about to take away."""
 
     kind: str
     message: str
     is_absent: bool = False
+    is_passing: bool = False
 
     @property
     def is_essential(self) -> bool:
@@ -85,19 +87,19 @@ class Refused:
 async def applied(kube: Kube, store: Store, ref: Ref, manifests: Iterable[Mapping[str, Any]]) -> tuple[Refused, ...]:
     """Applies what is missing or differs, in the order given, and tells the store.
 
-    Returns what was refused for good until something is mended. No pods are asked for by a name that is somebody
-    else's. Raises `KubeError` for what may go better soon, and `ConflictError` while an object of a predecessor is
-    still there.
+    Returns what was refused until something is mended, or a predecessor is gone. No pods are asked for by a name that
+    is somebody else's. Raises `KubeError` for what may go better soon.
     """
     refused: list[Refused] = []
     for manifest in manifests:
         live = await _live(kube, store, manifest)
         if live is not None and whose(live, ref) is not Whose.OURS:
-            refused.append(Refused(manifest["kind"], _not_ours(live, ref), is_absent=True))
+            refused.append(_not_ours(manifest["kind"], live, ref))
         elif differs(manifest, live):
-            lacks = [each for each in refused if each.is_absent and each.kind in _GROUND]
-            if lacks and manifest["kind"] == DEPLOYMENT.name:
-                refused.append(Refused(DEPLOYMENT.name, f"{_named(manifest)} waits: its pods need the {lacks[0].kind}"))
+            lack = next((each for each in refused if each.is_absent and each.kind in _GROUND), None)
+            if lack is not None and manifest["kind"] == DEPLOYMENT.name:
+                message = f"{_named(manifest)} waits: its pods need the {lack.kind}"
+                refused.append(replace(lack, kind=DEPLOYMENT.name, message=message))
                 continue
             try:
                 store.put(await kube.apply(manifest))
@@ -161,10 +163,12 @@ async def _live(kube: Kube, store: Store, manifest: Mapping[str, Any]) -> Mappin
     return found if found is not None else await kube.get(kind, meta["namespace"], meta["name"])
 
 
-def _not_ours(live: Mapping[str, Any], ref: Ref) -> str:
+def _not_ours(kind: str, live: Mapping[str, Any], ref: Ref) -> Refused:
     if whose(live, ref) is Whose.PREDECESSORS:
-        raise ConflictError(0, "Predecessor", f"{_named(live)} of a {KIND} before this one is still there")
-    return f"{_named(live)} is there already and is not this {KIND}'s: delete it, or take another name"
+        message = f"{_named(live)} of a {KIND} before this one is still there"
+        return Refused(kind, message, is_absent=True, is_passing=True)
+    message = f"{_named(live)} is there already and is not this {KIND}'s: delete it, or take another name"
+    return Refused(kind, message, is_absent=True)
 
 
 def _named(body: Mapping[str, Any]) -> str:

@@ -126,7 +126,7 @@ def _under_way(
     progress = _progress(wanted.generation, _mark(wanted, seen), previous.get("progress") or {}, now)
     trouble = _trouble(seen)
     last = "the API server to take what it refuses" if seen.is_behind else "pods to be ready"
-    waits_for = seen.rollout.waits_for or last
+    waits_for = seen.waits_for or seen.rollout.waits_for or last
     words = [_serving(wanted, seen), f"waiting for {waits_for}"]
     if trouble is not None and (trouble.message.partition(": ")[2] or trouble.message) not in waits_for:
         words.append(str(trouble))

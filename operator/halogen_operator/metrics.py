@@ -111,6 +111,11 @@ class Metrics:
         for each in self._conditions.pop((namespace, name), ()):
             self._made["halogen_operator_model_condition"].remove(namespace, name, each)
 
+    def forget_all(self) -> None:
+        """The series of every HalogenModel: another operator looks after them, and has its own."""
+        for namespace, name in tuple(self._conditions):
+            self.forget(namespace, name)
+
     def render(self) -> bytes:
         """Text for a scrape."""
         for tell in self._before:

@@ -13,10 +13,11 @@ from halogen_operator.rollout import Rollout
 @dataclass(frozen=True, slots=True)
 class Observed:
     """`deployment` as the API server has it, None where there is none. `troubles` are those of other children: what
-    could not be applied, a broken Secret. `is_behind`: what is there is not what the spec asks for, however well the
-    document is served: the API server refuses the Deployment or the Service, or pods would be replaced if it were not
-    only planned. `plan` is what `plan_only` made of the pods' answers, where they were asked. Of a spec that was
-    refused there is no rollout. `trusted` are pods that do not answer and count as serving by what is remembered."""
+    could not be applied, a broken Secret. `waits_for` is a predecessor's child that is about to go. `is_behind`:
+    what is there is not what the spec asks for, however well the document is served: the API server refuses the
+    Deployment or the Service, or pods would be replaced if it were not only planned. `plan` is what `plan_only`
+    made of the pods' answers, where they were asked. Of a spec that was refused there is no rollout. `trusted` are
+    pods that do not answer and count as serving by what is remembered."""
 
     states: tuple[PodState, ...] = ()
     rollout: Rollout = field(default_factory=Rollout)
@@ -24,6 +25,7 @@ class Observed:
     troubles: tuple[Trouble, ...] = ()
     plan: Mapping[str, Any] | None = None
     is_behind: bool = False
+    waits_for: str = ""
     trusted: frozenset[str] = frozenset()
 
     @property

@@ -91,9 +91,11 @@ async def _carry_out(wanted: Wanted, body: Mapping[str, Any], world: World) -> t
     refused = await applied(world.kube, world.store, wanted.ref, manifests)
     if not _was_carried_out(wanted, body.get("status") or {}):
         await remove_unwanted(world.kube, world.store, wanted.ref, manifests)
-    troubles += tuple(Trouble(Why.CHILD_REFUSED, each.message) for each in refused)
-    is_behind = any(each.is_essential for each in refused)
-    seen = replace(await _observe(wanted, world, secret), troubles=troubles, is_behind=is_behind)
+    troubles += tuple(Trouble(Why.CHILD_REFUSED, each.message) for each in refused if not each.is_passing)
+    passing = next((each.message for each in refused if each.is_passing), "")
+    is_behind = bool(passing) or any(each.is_essential for each in refused)
+    seen = await _observe(wanted, world, secret)
+    seen = replace(seen, troubles=troubles, is_behind=is_behind, waits_for=passing)
     if seen.rollout.serving and held.document != wanted.written:
         await _keep(wanted, held, secret, world)
     return await _push(wanted, seen, secret, world)

@@ -137,3 +137,22 @@ async def test_a_status_of_which_the_definition_drops_a_part_is_not_written_with
     await looks.serve()
     assert "updatedReplicas" not in looks.kube.objects.get("HalogenModel", "chat")["status"]
     assert not (await looks.look()).has_changed
+
+
+async def test_a_namesake_tells_whose_object_it_waits_for(looks: _Looks) -> None:
+    """A load balancer's Service may take long to go: until then there is a status, and nobody is warned."""
+    await looks.serve()
+    service = looks.kube.objects.get("Service", "chat")
+    looks.kube.objects.patch("Service", "chat", {"metadata": {"finalizers": ["example.com/load-balancer"]}})
+    looks.kube.objects.delete("HalogenModel", "chat")
+    await looks.kube.until(lambda: looks.kube.objects.find("Deployment", "chat") is None)
+    looks.kube.objects.create(halogen_model(max_batch=3))
+    found = await looks.look()
+    assert not found.is_refused
+    assert "Service chat of a HalogenModel before this one is still there" in looks.message("Reconciling")
+    assert conditions(looks.kube)["Ready"] == ("False", "Progressing")
+    assert conditions(looks.kube)["Degraded"] == ("False", "AsAsked")
+    looks.kube.objects.patch("Service", "chat", {"metadata": {"finalizers": None}})
+    await looks.kube.until(lambda: looks.kube.objects.find("Service", "chat") is None)
+    await looks.serve()
+    assert looks.kube.objects.get("Service", "chat")["metadata"]["uid"] != service["metadata"]["uid"]
