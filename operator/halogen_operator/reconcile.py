@@ -19,7 +19,7 @@ import structlog
 
 from halogen_operator import credentials
 from halogen_operator.applying import Whose, applied, remove_unwanted, whose
-from halogen_operator.engines import EngineError, Engines, OvertakenError
+from halogen_operator.engines import EngineError, Engines
 from halogen_operator.events import events
 from halogen_operator.kube import Kube
 from halogen_operator.memory import Memory
@@ -162,14 +162,15 @@ async def _push(wanted: Wanted, seen: Observed, secret: Mapping[str, bytes], wor
     the word of one that would not have it, and whether one took it."""
     states = [each for each in seen.states if each.name in seen.rollout.push]
     errors = await asyncio.gather(*(_push_one(wanted, each, secret, world) for each in states))
-    if (told := next((each for each in errors if each), "")) and None not in errors:
-        seen = replace(seen, rollout=replace(seen.rollout, waits_for=told))
+    refused = [each for each in errors if each is not None]
+    if refused and None not in errors:
+        seen = replace(seen, rollout=replace(seen.rollout, waits_for=refused[0]))
     return seen, None in errors
 
 
 async def _push_one(wanted: Wanted, state: PodState, secret: Mapping[str, bytes], world: World) -> str | None:
     """A pod that does not take it now is seen again; it keeps nothing else from being done. None: it took it; else
-    why not, empty where it only has to be looked at again first."""
+    why not."""
     replaces = None if state.engine is None else state.engine.desired
     log = _LOG.bind(model=wanted.ref.name, namespace=wanted.ref.namespace, pod=state.name)
     try:
@@ -177,7 +178,7 @@ async def _push_one(wanted: Wanted, state: PodState, secret: Mapping[str, bytes]
     except EngineError as error:
         world.metrics.pushed("error")
         log.warning("document_not_pushed", error=str(error))
-        return "" if isinstance(error, OvertakenError) else f"{state.name} to take the document: {error}"
+        return f"{state.name} to take the document: {error}"
     world.metrics.pushed(receipt.outcome or "accepted")
     log.info("document_pushed", generation=wanted.generation, receipt=receipt.id, outcome=receipt.outcome)
     return None

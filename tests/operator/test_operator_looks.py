@@ -84,16 +84,20 @@ async def looks() -> AsyncIterator[_Looks]:
         yield _Looks(kube, pods, world)
 
 
-async def test_a_pod_that_will_not_have_the_document_is_told_and_not_asked_without_a_pause(looks: _Looks) -> None:
+@pytest.mark.parametrize("answer", [web.HTTPInsufficientStorage, web.HTTPConflict], ids=["full", "overtaken"])
+async def test_a_pod_that_will_not_have_the_document_is_told_and_not_asked_without_a_pause(
+    looks: _Looks, answer: type[web.HTTPError]
+) -> None:
+    """Overtaken for good is a cluster that was restored: its generations begin before those that pods know."""
     await looks.serve()
 
-    def full(_: str) -> NoReturn:
-        raise web.HTTPInsufficientStorage(text='{"error": {"message": "no room for the document"}}')
+    def refuse(_: str) -> NoReturn:
+        raise answer(text='{"error": {"message": "not this one"}}')
 
-    looks.pods.judge = full
+    looks.pods.judge = refuse
     looks.spec(max_batch=5)
     await looks.look()
-    assert "to take the document: it answered 507: no room for the document" in looks.message("Reconciling")
+    assert f"to take the document: it answered {answer.status_code}: not this one" in looks.message("Reconciling")
     again = await looks.look()
     assert not again.has_changed
     looks.pods.judge = lambda _: "applied"
