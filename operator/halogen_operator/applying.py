@@ -46,6 +46,8 @@ _QUANTITIES: Final = frozenset({"limits", "requests", "sizeLimit"})
 _ASSOCIATIVE: Final = frozenset(
     {"containers", "initContainers", "env", "ports", "volumes", "volumeMounts", "imagePullSecrets", "ownerReferences"}
 )
+_ATOMIC_MAPS: Final = frozenset({"selector", "matchLabels", "nodeSelector"})
+"""One value, by the API: a pair that somebody added says something else, such as a Service that selects no pod."""
 _ATOMIC_KINDS: Final = frozenset({"NetworkPolicy"})
 """Where a list is whole or not at all: a rule that somebody added is taken away again."""
 
@@ -178,9 +180,14 @@ def _named(body: Mapping[str, Any]) -> str:
 def _holds(live: Any, wanted: Any, key: str, *, is_exact: bool) -> bool:
     """Whether all that is wanted is there; nothing may stand for an empty value."""
     if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(
-            _holds_field(live.get(name), value, _quantity_key(key, name), is_exact=is_exact)
-            for name, value in wanted.items()
+        is_whole = key not in _ATOMIC_MAPS or (isinstance(live, Mapping) and len(live) == len(wanted))
+        return (
+            is_whole
+            and isinstance(live, Mapping)
+            and all(
+                _holds_field(live.get(name), value, _quantity_key(key, name), is_exact=is_exact)
+                for name, value in wanted.items()
+            )
         )
     if isinstance(wanted, Sequence) and not isinstance(wanted, str):
         return _holds_list(live, wanted, key, is_exact=is_exact)

@@ -14,6 +14,8 @@ from halogen_operator.kube import Kube, KubeError
 from halogen_operator.names import MANAGED_BY_LABEL, RENDERED_ANNOTATION
 from halogen_operator.store import Store
 from halogen_operator.wanted import Ref
+from support.operators import halogen_model, is_ready, quick, running
+from support.played_pods import PlayedPods, free_port
 
 _REF = Ref("n", "chat", "u1")
 
@@ -52,6 +54,33 @@ def _live() -> dict[str, Any]:
     pod["volumes"].insert(0, {"name": "token"})
     pod["volumes"][1]["emptyDir"] = {"sizeLimit": "1024Mi"}
     return live
+
+
+@pytest.mark.parametrize("place", [("selector",), ("template", "spec", "nodeSelector"), ("selector", "matchLabels")])
+def test_a_pair_added_to_what_selects_is_a_difference(place: tuple[str, ...]) -> None:
+    """A Service that selects by one label more has no pod left, and nothing else would tell."""
+
+    def selecting(**pairs: str) -> dict[str, Any]:
+        made = _manifest()
+        around = made["spec"]
+        for key in place[:-1]:
+            around = around.setdefault(key, {})
+        around[place[-1]] = {"a": "1", **pairs}
+        return made
+
+    assert not differs(selecting(), selecting())
+    assert differs(selecting(), selecting(evil="1"))
+    assert differs(selecting(b="1"), selecting())
+
+
+async def test_a_service_selects_its_pods_whatever_somebody_adds(kube: FakeKube) -> None:
+    port = free_port()
+    async with PlayedPods(kube, port), running(quick(kube.url, admin_port=port)):
+        kube.objects.create(halogen_model())
+        await kube.until(lambda: is_ready(kube))
+        sound = kube.objects.get("Service", "chat")["spec"]["selector"]
+        kube.objects.patch("Service", "chat", {"spec": {"selector": {"evil": "1"}}})
+        await kube.until(lambda: kube.objects.get("Service", "chat")["spec"]["selector"] == sound, 20.0)
 
 
 def test_what_an_api_server_adds_is_no_difference() -> None:
