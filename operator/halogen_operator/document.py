@@ -73,6 +73,14 @@ def rehoused(text: str, spec: HalogenModelSpec, house: House) -> str:
     return text if held.server == server else canonical(held.model_copy(update={"server": server}))
 
 
+@lru_cache(_KEPT)
+def respelt(text: str) -> str | None:
+    """A daemon's document as this release writes it: an older one knows fewer fields, and fills in fewer. None for a
+    text that this release cannot read."""
+    held = _read_or_none(text)
+    return None if held is None else canonical(held)
+
+
 def server_section(spec: HalogenModelSpec, house: House) -> dict[str, Any]:
     """The listeners of a pod: inference for everybody who comes in, admin for the operator alone."""
     operator = {"name": OPERATOR_KEY_NAME, "file": f"{ADMIN_FOLDER}/{ADMIN_KEY}", "scopes": ["admin"]}

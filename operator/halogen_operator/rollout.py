@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from halogen_operator.document import respelt
 from halogen_operator.engine_view import EngineView, ReceiptView
 from halogen_operator.pods import PodState
 from halogen_operator.wanted import Wanted
@@ -75,9 +76,9 @@ def standing(wanted: Wanted, state: PodState, template: str = "") -> Standing:
 
 
 def has_text(wanted: Wanted, engine: EngineView) -> bool:
-    """Is what is asked of the daemon now what is wanted? Where its release spells a document otherwise than ours, its
-    own record says whether it is what we handed in."""
-    if engine.document is not None and engine.document == wanted.document:
+    """Is what is asked of the daemon now what is wanted? Where its release spells a document otherwise than ours, and
+    in a way that is not to be read here, its own record says whether it is what we handed in."""
+    if engine.document is not None and wanted.document in (engine.document, respelt(engine.document)):
         return True
     receipt = engine.receipt
     is_ours = receipt is not None and receipt.generation == wanted.generation and receipt.revision is not None

@@ -1,6 +1,9 @@
 """Which pods are handed the document: each standing of a pod, and what a walk does with it."""
 
+from dataclasses import replace
+
 import pytest
+import yaml
 from halogen_operator.pods import PodState
 from halogen_operator.rollout import MOST_ATTEMPTS, Standing, decide, most_unavailable, standing
 from support.operator_values import engine, fresh, model, pod, problem, receipt, serving, wanted
@@ -213,3 +216,21 @@ def test_the_next_pod_waits_until_the_one_before_has_passed_its_probation() -> N
     assert found.waits_for == "the turn of chat-b, after the probation of chat-a"
     assert decide(three(), [serving(three(), "chat-a"), there[1]]).push == ("chat-b",)
     assert decide(wanted(max_batch=7, generation=2), there[:1]).is_done
+
+
+def of_an_older_release(of):
+    """Without a field that a release before had not, and so counted otherwise."""
+    plain = yaml.safe_load(of.document)
+    del plain["reload"]["spare_worker"]
+    theirs = "abcdef012345"
+    return replace(serving(of).engine, document=yaml.safe_dump(plain, sort_keys=False), desired=theirs, active=theirs)
+
+
+def test_another_generation_of_a_document_is_not_handed_in_again_to_an_older_release() -> None:
+    """As an autoscaler makes them: the text is the same, whoever counts it."""
+    scaled = wanted(max_batch=7, generation=3, replicas=2)
+    found = decide(scaled, [ready(of_an_older_release(NEW)), fresh("chat-b")])
+    assert (found.push, found.serving) == (("chat-b",), ("chat-a",))
+    assert decide(wanted(max_batch=8, generation=3), [ready(of_an_older_release(NEW))]).push == ("chat-a",)
+    unknown = replace(of_an_older_release(NEW), document="apiVersion: halogen.dev/v9\n")
+    assert decide(scaled, [ready(unknown)]).push == ("chat-a",)
