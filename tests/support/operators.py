@@ -98,15 +98,16 @@ def is_ready(kube: FakeKube, name: str = "chat", namespace: str = "default") -> 
     return found.get("Ready", ("", ""))[0] == "True" and found["Reconciling"][0] == "False"
 
 
-async def eventually(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """What `holds` gives once that is true; for what is no write to the cluster (those: `FakeKube.until`).
+async def eventually(holds: Callable[[], Any], seconds: float = 60.0, every_s: float = 0.01) -> Any:
+    """What `holds` gives once that is true; for what is no write to the cluster (those: `FakeKube.until`), or is dear
+    to look at.
 
     Raises:
         TimeoutError: it did not come to hold.
     """
     async with asyncio.timeout(seconds):
         while not (found := holds()):  # noqa: ASYNC110  what is waited for has no event of its own
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(every_s)
     return found
 
 

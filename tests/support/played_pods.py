@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 Judge = Callable[[str], str]
 """A document's text -> the outcome that a pod gives it: applied, rejected or failed."""
 
+Place = tuple[str, str]
+"""Namespace and name."""
+
+_CONCERN = {"deployments": "", "secrets": "-admin", "configmaps": "-document"}
+"""Of a model: its children that are followed, and what is put behind its name."""
+
 _KEY = web.AppKey("key", str)
 _HOSTS = (f"127.1.{number // 250}.{number % 250 + 1}" for number in itertools.count())
 _ORIGIN = re.compile(r"uid=([^,]*), generation=(\d+)")
@@ -49,6 +55,8 @@ class PlayedPod:
     pushes: list[tuple[int, str]] = field(default_factory=list)
     """(generation, outcome) of every document that was handed in."""
     is_deaf: bool = False
+    asked: int = 0
+    """Requests that it answered, whatever it said."""
 
     @property
     def revision(self) -> str:
@@ -122,6 +130,7 @@ class PlayedPods:
         self._kube = kube
         self._port = port
         self._runners: dict[str, web.AppRunner] = {}
+        self._places: dict[Place, set[str]] = {}
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._follow())
@@ -137,37 +146,51 @@ class PlayedPods:
 
     def of(self, model: str, namespace: str = "default") -> list[PlayedPod]:
         """A model's pods, by name."""
-        return [pod for place, pod in sorted(self.pods.items()) if place.startswith(f"{namespace}/{model}-")]
+        return [self.pods[place] for place in sorted(self._places.get((namespace, model), ()))]
 
     def _judged(self, text: str) -> str:
         return self.judge(text)
 
     async def _follow(self) -> None:
         waiter = self._kube.store.listen(None)
+        read, concerned = 0, set[Place]()
         try:
             while True:
                 waiter.heard.clear()
-                deployments = self._kube.objects.list("Deployment")
-                wanted = {place: each for each in deployments for place in _places(each)}
-                for place in set(self.pods) - set(wanted):
-                    await self._end(place)
-                for place in sorted(set(wanted) - set(self.pods)):
-                    with contextlib.suppress(ApiError):  # what it needs is gone again: a later write looks anew
-                        await self._start(place, wanted[place])
-                for deployment in deployments:
-                    with contextlib.suppress(ApiError):
-                        self._tell_deployment(deployment)
+                log = self._kube.store.log
+                concerned |= {found for each in log[read:] if (found := _concerned(*each)) is not None}
+                read = len(log)
+                concerned = {each for each in sorted(concerned) if not await self._look(each)}
                 await waiter.heard.wait()
         finally:
             self._kube.store.stop_listening(waiter)
 
-    async def _start(self, place: str, deployment: dict[str, Any]) -> None:
+    async def _look(self, model: Place) -> bool:
+        """Has its Deployment what it wants? If not, what it needs is not there: a later write looks anew."""
+        deployment = self._kube.objects.find("Deployment", model[1], model[0])
+        known = self._places.setdefault(model, set())
+        wanted = set() if deployment is None else set(_places(deployment))
+        for place in known - wanted:
+            known.discard(place)
+            await self._end(place)
+        if deployment is None:
+            del self._places[model]
+            return True
+        for place in sorted(wanted - known):
+            with contextlib.suppress(ApiError):
+                if await self._start(place, deployment):
+                    known.add(place)
+        with contextlib.suppress(ApiError):
+            self._tell_deployment(deployment, len(known))
+        return known == wanted
+
+    async def _start(self, place: str, deployment: dict[str, Any]) -> bool:
         meta, template = deployment["metadata"], deployment["spec"]["template"]
         namespace, _, name = place.partition("/")
         secret = self._kube.objects.find("Secret", f"{meta['name']}-admin", namespace)
         config_map = self._kube.objects.find("ConfigMap", f"{meta['name']}-document", namespace)
         if secret is None or config_map is None:
-            return  # a kubelet waits for what it is to mount
+            return False  # a kubelet waits for what it is to mount
         text = config_map["data"]["halogend.yaml"]
         pod = PlayedPod(name, namespace, _free_host(), text, self._judged)
         owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": meta["name"], "uid": meta["uid"]}
@@ -181,6 +204,7 @@ class PlayedPods:
         self.pods[place] = pod
         await self._serve(pod, {each: base64.b64decode(text) for each, text in secret["data"].items()})
         self._tell(pod)
+        return True
 
     async def _serve(self, pod: PlayedPod, secret: dict[str, bytes]) -> None:
         app = web.Application()
@@ -195,6 +219,7 @@ class PlayedPods:
         self._runners[f"{pod.namespace}/{pod.name}"] = runner
 
     async def _answer(self, pod: PlayedPod, request: web.Request, body: dict[str, Any]) -> web.Response:
+        pod.asked += 1
         if pod.is_deaf:
             raise web.HTTPServiceUnavailable
         if request.headers.get("Authorization") != f"Bearer {request.app[_KEY]}":
@@ -229,9 +254,8 @@ class PlayedPods:
         if self._kube.objects.find("Pod", pod.name, pod.namespace) is not None:
             self._kube.objects.patch("Pod", pod.name, {"status": status}, pod.namespace, subresource="status")
 
-    def _tell_deployment(self, deployment: dict[str, Any]) -> None:
+    def _tell_deployment(self, deployment: dict[str, Any], count: int) -> None:
         meta = deployment["metadata"]
-        count = len(self.of(meta["name"], meta["namespace"]))
         status = {"observedGeneration": meta["generation"], "replicas": count, "updatedReplicas": count}
         known = deployment.get("status") or {}
         if {key: known.get(key) for key in status} != status:
@@ -245,6 +269,12 @@ class PlayedPods:
             self._kube.objects.delete("Pod", pod.name, pod.namespace, grace_s=0)
         if runner is not None:
             await runner.cleanup()
+
+
+def _concerned(key: tuple[str, str], place: Place, _: object) -> Place | None:
+    """The model whose Deployment is to be looked at after a write to this object."""
+    suffix = _CONCERN.get(key[1])
+    return None if suffix is None or not place[1].endswith(suffix) else (place[0], place[1].removesuffix(suffix))
 
 
 def _places(deployment: dict[str, Any]) -> list[str]:
