@@ -196,7 +196,8 @@ REASONS = (
     Reason(
         Why.CHILD_REFUSED,
         (*_STOPPED, (_DEGRADED, "True")),
-        "The API server refuses an object that the HalogenModel needs; the message has its words.",
+        "The API server refuses an object that the HalogenModel needs; the message has its words. Without the "
+        "Deployment or the Service as the spec wants them it is not Ready, whatever serves.",
         "Check quotas, admission policies and the operator's role.",
     ),
     Reason(
