@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -26,8 +26,10 @@ from halogen_operator.names import (
     TLS_KEY,
 )
 from halogend.config.canonical import canonical, revision, written
+from halogend.config.codes import Code
 from halogend.config.custom_resource import DOCUMENT_KEYS, HalogenModelSpec, model_entry
 from halogend.config.custom_resource_parts import ApiKeySpec
+from halogend.config.nodes import unprintable
 from halogend.config.parse import parse
 from halogend.config.problems import Problem
 from halogend.config.rules import check
@@ -125,11 +127,12 @@ def _key_of(plain: Mapping[str, Any]) -> str:
 
 @lru_cache(_KEPT)
 def _found(key: str) -> Found:
-    text = written(json.loads(key))
+    plain = json.loads(key)
+    text = written(plain)
     parsed = parse(text.encode(), "spec", {})
     problems = check(parsed)
     if problems or parsed.document is None:
-        return Found(problems=tuple(dict.fromkeys(_told(problem) for problem in problems)))
+        return Found(problems=tuple(dict.fromkeys(_told(_for_specs(problem, plain)) for problem in problems)))
     return Found(canonical(parsed.document), revision(parsed.document), text)
 
 
@@ -148,6 +151,30 @@ def _read(text: str) -> Document:
     if document is None:
         raise ValueError("the operator's own document is not right")
     return document
+
+
+def _for_specs(problem: Problem, plain: Mapping[str, Any]) -> Problem:
+    """What the reader of a file says otherwise to the writer of a spec: a text that no document may hold is refused
+    before any field is known, and a pod's environment is nobody's."""
+    if problem.code == Code.CONTROL_CHARACTER:
+        return replace(problem, path=next(_unprintable(plain, ""), ""))
+    if problem.code == Code.UNSET_VARIABLE:
+        return replace(problem, message="${...} is not filled in here", hint="write it out; $${ stands for a plain ${")
+    return problem
+
+
+def _unprintable(value: Any, path: str) -> Iterator[str]:
+    """Where such characters are; one in a key is told by what the key is in."""
+    if isinstance(value, str) and unprintable(value):
+        yield path
+    elif isinstance(value, dict):
+        if any(unprintable(key) for key in value):
+            yield path
+        for key, inner in value.items():
+            yield from _unprintable(inner, f"{path}.{key}".removeprefix("."))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _unprintable(inner, f"{path}[{index}]")
 
 
 def _told(problem: Problem) -> str:

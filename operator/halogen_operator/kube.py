@@ -163,7 +163,8 @@ class Kube:
                 text = await answer.text()
                 retry_after = answer.headers.get("Retry-After", "")
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise KubeError(0, "NoAnswer", f"{verb} {path}: {error or type(error).__name__}") from error
+            why = str(error) or f"{type(error).__name__}, {time.monotonic() - began:.1f} s"
+            raise KubeError(0, "NoAnswer", f"{verb} {path}: {why}") from error
         finally:
             self._observe(verb, kind.name, status, time.monotonic() - began)
         return _read(status, text, retry_after)

@@ -3,6 +3,7 @@
 import aiohttp
 import pytest
 from halogen_operator.kube import ConflictError, Kube, KubeError
+from halogen_operator.resources import KINDS
 
 MODEL = {
     "apiVersion": "halogen.dev/v1alpha1",
@@ -26,3 +27,11 @@ async def test_o3_a_status_of_an_object_that_changed_meanwhile_is_a_conflict(kub
         assert caught.value.status == 422
         assert not isinstance(caught.value, ConflictError)
         assert (await client.patch_status(new, {"observedGeneration": 2}))["status"] == {"observedGeneration": 2}
+
+
+async def test_a_server_that_says_nothing_is_told_in_words(kube, monkeypatch):
+    monkeypatch.setattr("halogen_operator.kube._LIMIT", aiohttp.ClientTimeout(total=0.1))
+    kube.faults.delay(30.0, kind="Service")
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(KubeError, match=r"^0 NoAnswer: get /api/v1/.*/services/chat: TimeoutError, 0\.\d s$"):
+            await Kube(session, kube.url).get(KINDS["Service"], "default", "chat")
