@@ -46,7 +46,12 @@ def written(values: Mapping[str, Any]) -> str:
 
 def revision(document: Document) -> str:
     """sha256 of the canonical form, 64 hexadecimal digits."""
-    return hashlib.sha256(canonical(document).encode()).hexdigest()
+    return revision_of_text(canonical(document))
+
+
+def revision_of_text(text: str) -> str:
+    """As `revision`, of a text that is the canonical form: to write it once more is most of the work."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def short_revision(revision: str) -> str:

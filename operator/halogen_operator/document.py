@@ -25,7 +25,7 @@ from halogen_operator.names import (
     TLS_CERT,
     TLS_KEY,
 )
-from halogend.config.canonical import canonical, revision, written
+from halogend.config.canonical import canonical, revision_of_text, written
 from halogend.config.codes import Code
 from halogend.config.custom_resource import DOCUMENT_KEYS, HalogenModelSpec, model_entry
 from halogend.config.custom_resource_parts import ApiKeySpec
@@ -133,7 +133,8 @@ def _found(key: str) -> Found:
     problems = check(parsed)
     if problems or parsed.document is None:
         return Found(problems=tuple(dict.fromkeys(_told(_for_specs(problem, plain)) for problem in problems)))
-    return Found(canonical(parsed.document), revision(parsed.document), text)
+    full = canonical(parsed.document)
+    return Found(full, revision_of_text(full), text)
 
 
 @lru_cache(_KEPT)
