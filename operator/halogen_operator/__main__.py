@@ -19,7 +19,8 @@ _NO_WAY = 2
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The exit status: 0 after a stop by SIGTERM or SIGINT, 2 if there is no way to the API server."""
+    """The exit status: 0 after a stop by SIGTERM or SIGINT, 2 if there is no way to the API server or it
+    cannot listen."""
     settings = parse(arguments, environment, metadata.version("halogend"))
     configure_daemon(level=settings.log_level)
     _allow_connections()
@@ -28,7 +29,11 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     except login.LoginError as error:
         sys.stderr.write(f"halogen-operator: {error}\n")
         return _NO_WAY
-    asyncio.run(_until_signalled(settings, access))
+    try:
+        asyncio.run(_until_signalled(settings, access))
+    except OSError as error:  # somebody has the port
+        sys.stderr.write(f"halogen-operator: {error}\n")
+        return _NO_WAY
     return 0
 
 

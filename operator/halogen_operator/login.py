@@ -125,7 +125,10 @@ def _named(held: Mapping[str, Any], section: str, key: str, name: str | None) ->
 
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], base: Path) -> ssl.SSLContext:
     authority = _pem(cluster, "certificate-authority", base)
-    made = ssl.create_default_context(cadata=authority)
+    try:
+        made = ssl.create_default_context(cadata=authority)
+    except (ssl.SSLError, ValueError) as error:
+        raise LoginError(f"certificate-authority of the kubeconfig holds no certificate: {error}") from error
     if cluster.get("insecure-skip-tls-verify"):
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE

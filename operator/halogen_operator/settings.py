@@ -67,7 +67,9 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--all-namespaces", action="store_true", help="look after every namespace")
     made.add_argument("--kubeconfig", type=Path, metavar="FILE", help="instead of the pod's service account")
     made.add_argument("--context", metavar="NAME", help="of the kubeconfig; its current one by default")
-    made.add_argument("--server", metavar="URL", help="an API server that wants no credentials (kubectl proxy)")
+    made.add_argument(
+        "--server", type=_url, metavar="URL", help="an API server that wants no credentials (kubectl proxy)"
+    )
     made.add_argument("--peering", metavar="NAME", help="agree with other operators by this peering object")
     made.add_argument("--priority", type=int, default=0, help="the peer of the highest priority acts (default 0)")
     made.add_argument("--image", default=DEFAULT_IMAGE, help=f"what models run by default ({DEFAULT_IMAGE})")
@@ -107,6 +109,12 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
 def _address(text: str) -> str:
     """Raises ValueError, as argparse wants it."""
     return str(ipaddress.ip_address(text))
+
+
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{text} does not begin with http:// or https://")
+    return text
 
 
 def _positive(text: str) -> int:

@@ -7,6 +7,7 @@ import os
 import resource
 import shlex
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -68,6 +69,30 @@ async def test_without_a_way_to_the_server_the_process_says_which_ways_there_are
     _, errors = await process.communicate()
     assert process.returncode == 2
     assert b"--kubeconfig FILE or --server URL" in errors
+
+
+async def test_what_the_operator_cannot_start_with_is_one_line_for_people(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(
+        "{current-context: a, contexts: [{name: a, context: {cluster: b}}], clusters: [{name: b, cluster: "
+        "{server: 'https://127.0.0.1:1', certificate-authority-data: aGVsbG8=}}]}"
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for arguments, words in (
+            (("--kubeconfig", str(kubeconfig)), "certificate-authority of the kubeconfig holds no certificate"),
+            (("--server", "127.0.0.1:8001"), "127.0.0.1:8001 does not begin with http:// or https://"),
+            (("--server", "http://127.0.0.1:1", "--host", "127.0.0.1", "--port", port), "address already in use"),
+        ):
+            process = await asyncio.create_subprocess_exec(
+                *_program(*arguments), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+            )
+            _, errors = await process.communicate()
+            assert process.returncode == 2
+            assert words in errors.decode()
+            assert "Traceback" not in errors.decode()
 
 
 async def test_a_token_that_is_renewed_while_the_operator_runs_is_used(tmp_path: Path) -> None:

@@ -24,10 +24,10 @@ def test_the_pod_says_where_it_runs() -> None:
 
 
 def test_every_option_is_a_setting() -> None:
-    line = "--namespace a --kubeconfig k --context c --server s --peering p --priority 3 --image i --workers 2"
+    line = "--namespace a --kubeconfig k --context c --server http://s --peering p --priority 3 --image i --workers 2"
     settings = parse([*line.split(), "--host", "::1", "--port", "0", "--log-level", "debug", "--bind", "::"], {}, "1")
     assert settings.kubeconfig == Path("k")
-    assert (settings.context, settings.server, settings.peering, settings.priority) == ("c", "s", "p", 3)
+    assert (settings.context, settings.server, settings.peering, settings.priority) == ("c", "http://s", "p", 3)
     assert (settings.image, settings.workers, settings.host, settings.port) == ("i", 2, "::1", 0)
     assert (settings.log_level, settings.bind) == ("debug", "::")
 
