@@ -89,7 +89,7 @@ def test_it_serves() -> None:
     assert found["active"] == {"revision": NEW.revision[:12]}
     assert found["desired"] == {"revision": NEW.revision[:12], "generation": 2}
     assert (found["replicas"], found["readyReplicas"], found["updatedReplicas"]) == (1, 1, 1)
-    assert found["selector"] == "app.kubernetes.io/name=halogend,app.kubernetes.io/instance=chat"
+    assert found["selector"] == "app.kubernetes.io/name=halogend,app.kubernetes.io/instance=chat,halogen.dev/model=chat"
     assert found["pods"] == [
         {
             "name": "chat-a",

@@ -24,12 +24,13 @@ Manifest = dict[str, Any]
 
 
 def selector_labels(ref: Ref) -> dict[str, str]:
-    """What tells the pods of one HalogenModel within a namespace; a Deployment's never changes."""
-    return {NAME_LABEL: APP, INSTANCE_LABEL: ref.name}
+    """What tells the pods of one HalogenModel within a namespace, also from those of a release of halogend that is
+    labelled by somebody else; a Deployment's never changes."""
+    return {NAME_LABEL: APP, INSTANCE_LABEL: ref.name, MODEL_LABEL: ref.name}
 
 
 def labels(ref: Ref) -> dict[str, str]:
-    return {**selector_labels(ref), MANAGED_BY_LABEL: FIELD_MANAGER, MODEL_LABEL: ref.name}
+    return {**selector_labels(ref), MANAGED_BY_LABEL: FIELD_MANAGER}
 
 
 def selector(ref: Ref) -> str:
