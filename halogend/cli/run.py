@@ -12,7 +12,7 @@ from halogend.cli.admin import add_socket, own_socket
 from halogend.cli.kernel_cache import kernel_cache
 from halogend.cli.state import add_state, state_directory
 from halogend.cli.warmup_kernel import add_warmup, warm_up_here
-from halogend.config.kinds import DAY_S
+from halogend.config.values import DAY_S
 
 DEFAULT_CONFIG = "/etc/halogen/config.yaml"
 STOP_DRAIN_S = 30.0

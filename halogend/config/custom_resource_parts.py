@@ -12,6 +12,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from halogend.config.kinds import Name
 from halogend.config.section import Section
+from halogend.config.values import DAY_S
 
 MOST_VOLUMES = 16
 MOST_API_KEYS = 64
@@ -20,7 +21,6 @@ MOST_LABELS = 64
 MOST_RESOURCES = 32
 MOST_PULL_SECRETS = 16
 _MAX_PORT = 65_535
-_DAY_S = 86_400
 
 _LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _SUBDOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
@@ -204,7 +204,7 @@ class UpdateSpec(Section):
         default=600,
         alias="progressDeadlineSeconds",
         ge=10,
-        le=_DAY_S,
+        le=DAY_S,
         description="Seconds without progress after which an edit counts as stalled.",
     )
 

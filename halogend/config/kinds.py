@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from halogend.config import values
 
 MAX_TOKENS = 1 << 24
-DAY_S = 86_400
 
 Size = Annotated[
     int,
@@ -41,7 +40,7 @@ CoreList = Annotated[
 ]
 PathText = Annotated[str, Field(min_length=1, max_length=4096)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
-Millis = Annotated[int, Field(le=DAY_S * 1000)]
+Millis = Annotated[int, Field(le=values.DAY_S * 1000)]
 Thermal = Annotated[int, Field(ge=40, le=110)] | Literal["auto", "off"]
 MetricsCompat = Annotated[
     Literal["vllm"] | None, BeforeValidator(values.off_is_none), WithJsonSchema({"enum": [values.OFF, "vllm"]})

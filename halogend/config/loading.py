@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from halogend.config.fields import GENERATION, NEXT_LOAD, setting
-from halogend.config.kinds import DAY_S, PathText
+from halogend.config.kinds import PathText
 from halogend.config.section import Section
+from halogend.config.values import DAY_S
 
 
 class KernelsConfig(Section):

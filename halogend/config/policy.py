@@ -7,8 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from halogend.config.fields import IDENTITY, LIVE, setting
-from halogend.config.kinds import DAY_S, Name, Tokens
+from halogend.config.kinds import Name, Tokens
 from halogend.config.section import Section
+from halogend.config.values import DAY_S
 
 MOST_CLASSES = 64
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from halogend.config.fields import LIVE, setting
-from halogend.config.kinds import DAY_S
 from halogend.config.section import Section
+from halogend.config.values import DAY_S
 
 Strategy = Literal["auto", "overlap", "shrink", "rolling", "replace"]
 DrainTimeout = Annotated[float, Field(ge=0, le=DAY_S)] | Literal["auto"]

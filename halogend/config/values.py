@@ -15,6 +15,7 @@ from typing import Any
 SIZE_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 OFF = "off"
 MAX_BYTES = 1 << 53
+DAY_S = 86_400
 
 PRODUCTS = {
     "ai_max_395": "rocm",

@@ -65,7 +65,7 @@ def test_short(started):
     assert started.state() == "active/running"
     assert started.answers()
     children = descendants(started.pid())
-    assert len(children) == 2
+    assert len(children) in (2, 3)  # an engine process may stand by
     for pid in children:
         given = Path(f"/proc/{pid}/environ").read_bytes()
         assert b"PATH=" in given
