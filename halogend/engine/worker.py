@@ -183,11 +183,19 @@ def import_ahead(progress: Progress) -> None:
         nice_thread(_NICEST)
         progress.loader.follow()
         _import_all()
+        _keep()
         progress.begin(AHEAD)
         progress.set_busy(busy=False)
     finally:
         progress.loader.leave()
         gc.enable()
+
+
+def _keep() -> None:
+    """What is there lives as long as the process: it is never walked again to look for garbage, not even at the end
+    of a load that follows."""
+    gc.collect()
+    gc.freeze()
 
 
 def load_into(
@@ -206,8 +214,7 @@ def load_into(
         progress.loader.follow()
         load = _import_all()
         loaded = load(spec, progress)
-        gc.collect()
-        gc.freeze()  # what loading left behind lives as long as the process: never walk it again
+        _keep()
         loading.set_result(loaded)
     except BaseException as error:  # noqa: BLE001 (whatever it is, the main thread reports it)
         loading.set_exception(error)
