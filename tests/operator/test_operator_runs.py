@@ -222,6 +222,37 @@ async def test_an_object_of_somebody_else_is_left_alone(world: _World) -> None:
         await world.kube.until(lambda: is_ready(world.kube) and conditions(world.kube)["Degraded"][0] == "False")
 
 
+async def test_o1_an_edit_for_more_devices_replaces_the_pod_and_one_for_fewer_does_not(world: _World) -> None:
+    def deployment() -> dict[str, Any]:
+        spec: dict[str, Any] = world.kube.objects.get("Deployment", "chat")["spec"]
+        return spec
+
+    def accelerators() -> dict[str, str]:
+        limits: dict[str, str] = deployment()["template"]["spec"]["containers"][0]["resources"]["limits"]
+        return limits
+
+    world.kube.objects.create(halogen_model(device=["cuda:0"]))
+    async with running(world.settings):
+        await world.until_ready()
+        [first] = world.pods.of("chat")
+        assert accelerators() == {"nvidia.com/gpu": "1"}
+        assert deployment()["strategy"] == {"type": "Recreate"}
+
+        world.spec(device=["cuda:0", "cuda:1"], exec_mode="data_parallel")
+        await world.until_ready()
+        [second] = world.pods.of("chat")
+        assert second.name != first.name
+        assert [generation for generation, _ in first.pushes] == [1]
+        assert second.pushes == [(2, "applied")]
+        assert accelerators() == {"nvidia.com/gpu": "2"}
+
+        world.spec(device=["cuda:0"], exec_mode="single")
+        await world.until_ready()
+        assert world.pods.of("chat") == [second]
+        assert second.pushes == [(2, "applied"), (3, "applied")]
+        assert accelerators() == {"nvidia.com/gpu": "2"}
+
+
 async def test_o2_a_refused_deployment_is_not_ready_though_the_old_pods_serve(
     world: _World,
 ) -> None:
