@@ -113,8 +113,11 @@ class Walk(RuleBasedStateMachine):
 
     @rule(replaces=st.booleans())
     def reconcile(self, replaces: bool) -> None:
+        """One that is neither ready nor answers is as good as gone: it holds nobody up, whatever it was about."""
         pushed = self._decided()
         for each in self.daemons:
+            if each.is_silent and not each.ready:
+                each.was_answering = False
             if each.name in pushed:
                 assert not each.is_silent
                 assert each.load is not self.wanted, "it is handed in twice"
@@ -148,7 +151,7 @@ class Walk(RuleBasedStateMachine):
     @rule(index=st.integers(0, 4))
     def falls_silent_or_speaks_again(self, index: int) -> None:
         each = self.daemons[index % len(self.daemons)]
-        each.is_silent = not each.is_silent and (each.ready or not each.was_answering)
+        each.is_silent = not each.is_silent
 
     @invariant()
     def no_more_in_change_than_may_be(self) -> None:
