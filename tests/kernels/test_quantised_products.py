@@ -38,11 +38,19 @@ def columns_of(weights: WeightFormat) -> st.SearchStrategy[int]:
     return st.sampled_from([32, 64, 160, 576] if weights == "int4" else [1, 7, 16, 33, 64, 100, 576])
 
 
-def close(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, size: torch.Tensor, steps: int) -> bool:
-    """Within `steps` roundings to `dtype` of the largest value, and of float32 of what sums were before
-    they cancelled."""
+def close(
+    got: torch.Tensor,
+    expected: torch.Tensor,
+    dtype: torch.dtype,
+    size: torch.Tensor,
+    steps: int,
+    rounded: torch.Tensor | None = None,
+) -> bool:
+    """Within `steps` roundings to `dtype` of the largest value (of `rounded` too: what was rounded before a bias took
+    most of it away), and of float32 of what sums were before they cancelled."""
     assert got.shape == expected.shape
-    rounding = 2.0**-8 * float(expected.abs().max()) if dtype == torch.bfloat16 else 0.0
+    largest = max(float(each.abs().max()) for each in (expected, expected if rounded is None else rounded))
+    rounding = 2.0**-8 * largest if dtype == torch.bfloat16 else 0.0
     allowed = steps * (rounding + 2.0**-20 * max(1e-6, float(size.max())))
     return bool(got.isfinite().all()) and float((got.double() - expected).abs().max()) <= allowed
 
@@ -72,7 +80,7 @@ def test_linear_and_logits(
     for bias in (torch.randn(rows) * 3, (torch.randn(rows) * 3).to(dtype)):
         summed = kernels.linear(x, weight, bias)
         assert summed.dtype == dtype
-        assert close(summed, exact + bias.double(), dtype, size + bias.double().abs(), steps + 1)
+        assert close(summed, exact + bias.double(), dtype, size + bias.double().abs(), steps + 1, exact)
     out = torch.full((n, rows), float("nan"))
     kernels.logits(x, weight, out)
     assert close(out, exact, dtype if steps == 2 else torch.float32, size, steps)
