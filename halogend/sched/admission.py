@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
 from halogend.sched.layout import KvLayout
-from halogend.sched.limits import SchedLimits
+from halogend.sched.limits import SchedLimits, Watermarks
 from halogend.sched.queue import WaitingQueue
 from halogend.sched.request import Refusal, Request, Sequence
 from halogend.sched.tables import BlockTables
@@ -89,14 +89,17 @@ def _peak(growths: list[Growth]) -> float:
     return peak
 
 
-@dataclass(slots=True)
-class Gate:
-    """Closes at `mark` and opens again below it by the hysteresis."""
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """Which of the two watermarks is closed: each closes at its mark and opens again below it by the hysteresis."""
 
-    closed: bool = False
+    soft: bool = False
+    hard: bool = False
 
-    def would_close(self, use: float, mark: float) -> bool:
-        return use >= (mark - _HYSTERESIS if self.closed else mark)
+    def at(self, use: float, marks: Watermarks) -> Gates:
+        """What becomes of them when so large a share of the pool is used."""
+        soft, hard = marks.soft - _HYSTERESIS * self.soft, marks.hard - _HYSTERESIS * self.hard
+        return Gates(soft=use >= soft, hard=use >= hard)
 
 
 class Admission:
@@ -108,8 +111,7 @@ class Admission:
         self._pool = pool
         self._layout = layout
         self._tables = tables
-        self._soft = Gate()
-        self._hard = Gate()
+        self._gates = Gates()
         self.share = LearntShare()
 
     def update(self, limits: SchedLimits) -> None:
@@ -135,7 +137,7 @@ class Admission:
         """Who is to be asked first in a line whose head never ran. Above the soft watermark those that need least
         pass the head, as far as the shares of the keys allow: its own key's, and of others whose turn comes before
         the head's would be over. The rest follow in their order."""
-        if len(line) < 2 or not self._soft.closed:
+        if len(line) < 2 or not self._gates.soft:
             return line
         head, caller = line[0], line[0].request.caller
         over = head.tag + head.charged_tokens / caller.weight
@@ -148,10 +150,7 @@ class Admission:
 
     def look(self) -> None:
         """The use of the pool has changed: the gates open or close."""
-        if (marks := self._limits.watermarks) is not None:
-            use = self._tables.used / self._pool.capacity
-            self._soft.closed = self._soft.would_close(use, marks.soft)
-            self._hard.closed = self._hard.would_close(use, marks.hard)
+        self._gates = self._gates_at(self._tables.used)
 
     def forecast(self, running: Iterable[Sequence]) -> Forecast:
         return Forecast(map(self.growth, running))
@@ -184,10 +183,13 @@ class Admission:
         """Above the soft mark only who stays under the hard one, above the hard one nobody."""
         if (marks := self._limits.watermarks) is None:
             return True
-        capacity = self._pool.capacity
-        if self._hard.would_close(used / capacity, marks.hard):
-            return False
-        return not self._soft.would_close(used / capacity, marks.soft) or used + wanted <= marks.hard * capacity
+        gates = self._gates_at(used)
+        return not gates.hard and (not gates.soft or used + wanted <= marks.hard * self._pool.capacity)
+
+    def _gates_at(self, used: int) -> Gates:
+        """With so many blocks used; without watermarks nothing is closed, and nothing is remembered of them."""
+        marks = self._limits.watermarks
+        return Gates() if marks is None else self._gates.at(used / self._pool.capacity, marks)
 
     def growth(self, sequence: Sequence) -> Growth:
         """What it will hold and nobody holds already, as far as can be told."""

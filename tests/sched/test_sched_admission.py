@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.sched_world import World, make_limits
 
-from halogend.sched.admission import Forecast, Growth, LearntShare
+from halogend.sched.admission import Forecast, Gates, Growth, LearntShare
 from halogend.sched.limits import LongLane, SchedLimits, Watermarks
 from halogend.sched.request import Request, Sequence
 
@@ -135,10 +135,10 @@ def test_the_marks_have_two_points_of_hysteresis() -> None:
     world.add(3, 1)
     world.step()
     assert 5 not in running(world)
-    gate = world.scheduler._admission._hard
-    assert gate.closed
-    assert gate.would_close(0.79, 0.8)
-    assert not gate.would_close(0.77, 0.8)
+    gates, marks = world.scheduler._admission._gates, Watermarks(0.4, 0.8)
+    assert (gates.soft, gates.hard) == (True, True)
+    assert [gates.at(use, marks).hard for use in (0.79, 0.77)] == [True, False]
+    assert [Gates().at(use, marks).hard for use in (0.80, 0.79)] == [True, False]
 
 
 def test_above_the_soft_mark_smaller_requests_come_first() -> None:
@@ -160,6 +160,17 @@ def test_below_the_soft_mark_they_come_in_the_order_of_arrival() -> None:
         world.add(prompt, 100)
     world.step()
     assert [item.id for item in world.plans[-1].items] == [0, 1, 2, 3]
+
+
+def test_a_mark_that_is_taken_away_leaves_no_order_behind() -> None:
+    world = World(marked(), blocks=101)
+    world.add(16 * 52, 300)
+    world.step()
+    world.scheduler.update(plain(step_tokens=2048))
+    for prompt in (16 * 20, 16):
+        world.add(prompt, 100)
+    world.step()
+    assert [item.id for item in world.plans[-1].items] == [0, 1, 2]
 
 
 def test_a_large_request_above_the_soft_mark_is_not_passed_for_ever() -> None:
