@@ -27,6 +27,7 @@ from halogend.sched.spans import Spans, SpanStep
 from halogend.sched.stats import ReuseStats, SchedStats
 from halogend.sched.step import StepItem, StepPlan, StepResult
 from halogend.sched.tables import BlockTables
+from halogend.sched.taken import Taken
 
 _MAX_IN_FLIGHT = 2
 
@@ -46,9 +47,8 @@ class Scheduler:
         self._pacer = Pacer()
         self._planner = Planner(limits, self._places, self._admission, self._lanes, self._pacer)
         self._spans = Spans(self._places, self._admission, self._lanes, self._pacer, layout)
-        self._sequences: dict[int, Sequence] = {}  # in the order of arrival
+        self._taken = Taken(self._places, self._admission)
         self._in_flight: deque[InFlight] = deque()
-        self._arrivals = 0
         self._steps = 0
         self._prompt_tokens = 0
         self._generated_tokens = 0
@@ -58,34 +58,24 @@ class Scheduler:
 
     def add(self, request: Request, now: float) -> Refusal | None:
         """Takes a request into the queue, or says why not (queue_full, kv_too_small)."""
-        if request.id in self._sequences:
+        if request.id in self._taken:
             raise InvariantError(f"request {request.id} was added twice")
         refusal = self._admission.refusal(request, self._queue, len(self._running))
-        if refusal is not None:
-            return refusal
-        sequence = Sequence(request=request, order=self._arrivals, arrived_s=now, tokens=list(request.prompt))
-        sequence.most_blocks = self._blocks_at_most(request)
-        sequence.charged_tokens = self._admission.share.tokens(sequence)
-        sequence.priority = self._limits.eviction.priority_of(request.caller.klass)
-        sequence.tag = self._places.shares.tag(sequence.priority, request.caller, sequence.charged_tokens)
-        self._arrivals += 1
-        self._sequences[request.id] = sequence
-        self._places.wait(sequence)
-        return None
+        if refusal is None:
+            self._taken.take(request, now, self._limits.eviction.priority_of(request.caller.klass))
+        return refusal
 
     def abort(self, request_id: int) -> None:
         """Frees everything the request holds, at once. Unknown ids are ignored: it may just have ended."""
-        sequence = self._sequences.get(request_id)
-        if sequence is not None:
-            self._finish(sequence)
+        self._taken.abort(request_id)
 
     def expire(self, now: float) -> tuple[End, ...]:
         """Ends whoever has waited or lived too long (queue_timeout, request_timeout)."""
         ended: list[End] = []
         if limit := self._limits.request_timeout_s:
-            ended += self._fail(self._older(now - limit), "request_timeout")
+            ended += self._taken.fail(self._taken.older(now - limit), "request_timeout")
         if limit := self._limits.queue_timeout_s:
-            ended += self._fail([s for s in self._older(now - limit) if not s.admitted], "queue_timeout")
+            ended += self._taken.fail([s for s in self._taken.older(now - limit) if not s.admitted], "queue_timeout")
         return tuple(ended)
 
     # --- live changes ---------------------------------------------------------------------------
@@ -97,7 +87,7 @@ class Scheduler:
         self._lanes.update(limits)
         self._admission.update(limits)
         self._planner.update(limits)
-        for sequence in self._sequences.values():
+        for sequence in self._taken:
             sequence.most_blocks = self._blocks_at_most(sequence.request)
         self._places.rearrange(limits.eviction)
 
@@ -107,8 +97,8 @@ class Scheduler:
         below it. Not while a step is in flight: it may still write there (InvariantError)."""
         if self._in_flight:
             raise InvariantError("the pool cannot be resized while a step is in flight")
-        misfits = [s for s in self._sequences.values() if self._blocks_at_most(s.request) > limit - 1]
-        ended = self._fail(misfits, "kv_too_small")
+        misfits = [s for s in self._taken if self._blocks_at_most(s.request) > limit - 1]
+        ended = self._taken.fail(misfits, "kv_too_small")
         self._tables.yield_pins(limit - 1)
         while self._tables.used > limit - 1:
             self._places.give_way(self._running.victim)
@@ -143,14 +133,14 @@ class Scheduler:
             if item.blocks is sequence.blocks:  # else it gave way, and begins again
                 self._settle(sequence, item, request_id in failed)
             if request_id in failed:
-                ended += self._fail([sequence], failed[request_id])
+                ended += self._taken.fail([sequence], failed[request_id])
             elif item.samples:
                 if request_id not in tokens:
                     raise InvariantError(f"step {result.number} brought no token for request {request_id}")
                 token = tokens[request_id]
                 sampled.append((request_id, token))
                 if reason := self._take(sequence, token):
-                    self._complete(sequence)
+                    self._taken.complete(sequence)
                     ended.append(End(request_id, reason))
         return Events(tuple(sampled), tuple(ended), reused)
 
@@ -200,7 +190,7 @@ class Scheduler:
 
     @property
     def has_requests(self) -> bool:
-        return bool(self._sequences)
+        return bool(self._taken)
 
     @property
     def blocks_reserved(self) -> int:
@@ -213,7 +203,7 @@ class Scheduler:
     def positions_promised(self) -> int:
         """The most positions that any one request may compute that was taken: a pool that does not
         hold as many cannot finish it."""
-        return max((s.request.positions_at_most for s in self._sequences.values()), default=0)
+        return max((s.request.positions_at_most for s in self._taken), default=0)
 
     def take_queue_waits(self) -> tuple[float, ...]:
         """How long each request waited that was admitted since the last call, in seconds."""
@@ -221,7 +211,7 @@ class Scheduler:
 
     def audit(self) -> None:
         """Raises InvariantError unless every request and block is in exactly one place."""
-        self._places.audit(self._sequences)
+        self._places.audit(self._taken.ids)
 
     def _blocks_at_most(self, request: Request) -> int:
         return self._admission.blocks_at_most(request.positions_at_most)
@@ -270,32 +260,3 @@ class Scheduler:
         if token in sequence.request.stop_ids:
             return "stop"
         return "length" if len(sequence.tokens) - len(sequence.request.prompt) >= sequence.request.max_tokens else None
-
-    # --- ends ---------------------------------------------------------------------------------------
-
-    def _older(self, moment: float) -> list[Sequence]:
-        """Who came at `moment` or before it."""
-        older: list[Sequence] = []
-        for sequence in self._sequences.values():
-            if sequence.arrived_s > moment:
-                break
-            older.append(sequence)
-        return older
-
-    def _complete(self, sequence: Sequence) -> None:
-        """As far as it wanted: what it generated tells how much of max_tokens others will need."""
-        request = sequence.request
-        self._admission.share.learn(len(sequence.tokens) - len(request.prompt), request.max_tokens)
-        self._finish(sequence)
-
-    def _fail(self, sequences: list[Sequence], code: str) -> list[End]:
-        for sequence in sequences:
-            self._finish(sequence)
-        return [End(s.request.id, "error", code) for s in sequences]
-
-    def _finish(self, sequence: Sequence) -> None:
-        self._places.leave(sequence)
-        request = sequence.request
-        served = len(sequence.tokens) if sequence.admitted else 0
-        self._places.shares.correct(sequence.priority, request.caller, served - sequence.charged_tokens)
-        del self._sequences[request.id]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
 from itertools import takewhile
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool, blocks_for
@@ -18,21 +17,7 @@ from halogend.sched.prefix import Node, PrefixIndex
 from halogend.sched.request import Sequence
 from halogend.sched.sessions import Pins, first_seen, go_on, reach
 from halogend.sched.stats import ReuseStats
-
-
-@dataclass(slots=True)
-class Holding:
-    """What is known of an open sequence: `path` are the nodes of its first blocks, `own` those of them that
-    it wrote."""
-
-    root: Node
-    turn: int
-    path: list[Node]
-    own: list[Node]
-
-    @property
-    def tip(self) -> Node:
-        return self.path[-1] if self.path else self.root
+from halogend.sched.written import Holding, Written
 
 
 class BlockTables:
@@ -60,6 +45,7 @@ class BlockTables:
         self._evictor = Evictor(pool, self._index, layout)
         self._pins = Pins(pool, layout, self._evictor)
         self._found = Found(pool, layout, self._evictor)
+        self._written = Written(pool, layout, self._index, self._evictor)
         self._open: dict[Sequence, Holding] = {}
         self._query_tokens = 0
         self._hit_tokens = 0
@@ -153,8 +139,7 @@ class BlockTables:
     def written(self, sequence: Sequence, end: int) -> None:
         """The step that ended before position `end` was applied, and went well."""
         holding = self._open[sequence]
-        while len(holding.path) < end // BLOCK_TOKENS:
-            self._record(sequence, holding)
+        self._written.record(sequence, holding, end)
         for number, window in self._layout.sliding:
             table = sequence.blocks[number]
             place = first_seen(window, end)
@@ -167,10 +152,7 @@ class BlockTables:
 
     def distrust(self, sequence: Sequence) -> None:
         """It went wrong: what it wrote is not for others, unless they have gone on from there already."""
-        holding = self._open[sequence]
-        while holding.own and holding.own[-1] is holding.tip and holding.tip.users == 1 and not holding.tip.children:
-            holding.path.pop()
-            self._evictor.discard(holding.own.pop())
+        self._written.distrust(self._open[sequence])
 
     def release(self, sequence: Sequence, now: float) -> None:
         """Everything goes back. The lists stay as they are: a step in flight reads them."""
@@ -268,34 +250,6 @@ class BlockTables:
             path[last - 1].ends = True
         if (session := session_of(sequence)) is not None:
             go_on(self._index, self._evictor, session, path)
-
-    def _record(self, sequence: Sequence, holding: Holding) -> None:
-        """The next block of the sequence is full: the index knows it from now on, or did already."""
-        place = len(holding.path)
-        key = sequence.chain.key(place)
-        node = self._index.find(key)
-        if node is None:
-            self._evictor.grows(holding.tip)
-            node = self._index.add(key, holding.tip, [table[place] for table in sequence.blocks], holding.turn)
-            holding.own.append(node)
-        else:
-            self._swap(sequence, place, node)
-        self._evictor.use([node], sequence.request.caller.klass, session_of(sequence))
-        holding.path.append(node)
-        if place + 1 == len(sequence.request.prompt) // BLOCK_TOKENS:
-            node.ends = True
-
-    def _swap(self, sequence: Sequence, place: int, node: Node) -> None:
-        """Another has written the same: its blocks serve both, and ours those tables whose it gave up."""
-        for number, table in enumerate(sequence.blocks):
-            block = node.blocks[number]
-            if not block:
-                self._index.adopt(node, number, table[place])
-            elif block != table[place]:
-                sequence.shared += self._layout.windows[number] is None and self._pool.references(block) > 0
-                self._pool.share((block,))
-                self._pool.release((table[place],))
-                table[place] = block
 
     def _covers(self, sequence: Sequence) -> bool:
         last = blocks_for(sequence.computed)
