@@ -15,7 +15,9 @@ from support.tiny_models import tiny_gemma3, tiny_llama
 
 from halogend.engine.bench import full, gap, mixed
 from halogend.engine.bench.closed_loop import Asked, ClosedLoop, Kind, requests
+from halogend.engine.bench.driven import EngineLostError
 from halogend.engine.bench.http_stream import AnswerError, stream
+from halogend.engine.bench.judged import judge, parser
 from halogend.engine.bench.quantiles import quantile
 from halogend.engine.bench.steps import fit
 from halogend.wire.messages import EngineStats
@@ -197,6 +199,19 @@ def test_near_capacity_alone_needs_to_be_told_how_long_clients_think(capsys: pyt
     with pytest.raises(SystemExit):
         mixed.main(["model.gguf", "--loads", "near"])
     assert "--think" in capsys.readouterr().err
+
+
+def test_a_bench_that_misses_what_is_asked_or_loses_its_engine_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    def lost(_: object) -> dict[str, Any]:
+        raise EngineLostError("it is gone")
+
+    plain, as_json = (parser("full", "About it.").parse_args(["model", *option]) for option in ([], ["--json"]))
+    assert judge("full", plain, lambda _: {"met": True}, lambda report: f"table: {report['met']}") == 0
+    assert judge("full", as_json, lambda _: {"met": False}, str) == 1
+    assert judge("full", as_json, lost, str) == 1
+    printed = capsys.readouterr()
+    assert printed.out == 'table: True\n{"met": false}\n'
+    assert printed.err == "halogend bench full: it is gone\n"
 
 
 @pytest.mark.parametrize(("used", "cached", "met"), [(437, 0, True), (436, 76, False), (200, 312, False)])

@@ -12,8 +12,6 @@ when something that is asked was missed.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import statistics
 import sys
@@ -24,14 +22,15 @@ from typing import Any
 
 import msgspec
 
-from halogend.checkpoint.errors import CheckpointError
-from halogend.engine.bench.driven import GREEDY, PATIENCE_S, DrivenEngine, EngineLostError, Prompts, kv_bytes, make_spec
+from halogend.engine.bench.driven import GREEDY, PATIENCE_S, DrivenEngine, EngineLostError, Prompts, make_spec
+from halogend.engine.bench.judged import Report, judge, parser, patient_limits
 from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.wire.messages import EngineLimits, EngineStats, Generate, StepOutput
 from halogend.wire.policy import Caller, EnginePolicy, SessionClass
 
 _SECONDS = 600.0
 _CLIENTS = 96
+_MAX_BATCH = 64
 _POOL_TOKENS = 8192
 _LONGEST_TOKENS = 1024
 _ANSWER_TOKENS = 200
@@ -104,39 +103,20 @@ class Load:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(arguments)
-    try:
-        report = _run(args)
-    except (CheckpointError, EngineLostError, OSError) as error:
-        sys.stderr.write(f"halogend bench full: {error}\n")
-        return 1
-    sys.stdout.write((json.dumps(report) if args.json else _table(report)) + "\n")
-    return 0 if report["met"] else 1
+    return judge("full", _parser().parse_args(arguments), _run, _table)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="halogend bench full", description=__doc__)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of load (default 600)")
-    parser.add_argument("--clients", type=int, default=_CLIENTS, help="that always wait for an answer (default 96)")
-    parser.add_argument("--pool-tokens", type=int, default=_POOL_TOKENS, help="that the pool holds (default 8192)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the engine")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    return parser
+    made = parser("full", __doc__)
+    made.add_argument("--seconds", type=float, default=_SECONDS, help="of load (default 600)")
+    made.add_argument("--clients", type=int, default=_CLIENTS, help="that always wait for an answer (default 96)")
+    made.add_argument("--pool-tokens", type=int, default=_POOL_TOKENS, help="that the pool holds (default 8192)")
+    made.add_argument("--seed", type=int, default=0)
+    return made
 
 
-def _run(args: argparse.Namespace) -> dict[str, Any]:
-    limits = EngineLimits(
-        max_model_len=_LONGEST_TOKENS,
-        max_batch=64,
-        max_queue=args.clients,
-        queue_timeout_s=0,
-        request_timeout_s=0,
-        prefill_chunk_tokens=0,
-        pool_bytes=kv_bytes(args.model, args.pool_tokens),
-        policy=_policy(),
-    )
+def _run(args: argparse.Namespace) -> Report:
+    limits = patient_limits(args.model, _LONGEST_TOKENS, args.pool_tokens, (_MAX_BATCH, args.clients), _policy())
     spec = msgspec.structs.replace(make_spec(args.model, limits, args.threads), audit_steps=_AUDIT_STEPS)
     rng = random.Random(args.seed)  # noqa: S311 (a load, not a secret)
     prompts = Prompts(args.model)
@@ -212,7 +192,7 @@ def _drain(load: Load) -> None:
             raise EngineLostError(f"{len(load.open)} requests never ended")
 
 
-def _report(load: Load, seen: Sequence[Seen], last: EngineStats, status: int) -> dict[str, Any]:
+def _report(load: Load, seen: Sequence[Seen], last: EngineStats, status: int) -> Report:
     settled_s = max((each.open_s for each in seen), default=0.0) / 3
     full = [each for each in seen if each.open_s > min(_SETTLED_S, settled_s)]
     full_share = statistics.mean(each.is_full for each in full) if full else 0.0
@@ -242,7 +222,7 @@ def _report(load: Load, seen: Sequence[Seen], last: EngineStats, status: int) ->
     }
 
 
-def _table(report: dict[str, Any]) -> str:
+def _table(report: Report) -> str:
     lines = [f"{name:28} {_shown(value)}" for name, value in report.items() if name not in ("sound", "met")]
     sound = "no crash, audits clean, every request ended, nothing but pins held at the end"
     full = f"fewer than {_MOST_LEFT} blocks left in {_FULL_SHARE_BAR:.0%} of the snapshots without watermarks"

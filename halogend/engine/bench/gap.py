@@ -11,17 +11,14 @@ where that is much less, the machine had something else to do.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from halogend.checkpoint.errors import CheckpointError
-from halogend.engine.bench.driven import GREEDY, DrivenEngine, EngineLostError, Prompts, kv_bytes, make_spec
+from halogend.engine.bench.driven import GREEDY, DrivenEngine, EngineLostError, Prompts, make_spec
+from halogend.engine.bench.judged import Report, judge, parser, patient_limits
 from halogend.engine.bench.quantiles import quantile
 from halogend.wire.messages import EngineLimits, Generate, StepOutput
 from halogend.wire.policy import EnginePolicy
@@ -143,29 +140,19 @@ def _until(load: Streams, done: Callable[[], bool]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(arguments)
-    try:
-        report = _run(args)
-    except (CheckpointError, EngineLostError, OSError) as error:
-        sys.stderr.write(f"halogend bench gap: {error}\n")
-        return 1
-    sys.stdout.write((json.dumps(report) if args.json else _table(report)) + "\n")
-    return 0 if report["met"] else 1
+    return judge("gap", _parser().parse_args(arguments), _run, _table)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="halogend bench gap", description=__doc__)
-    parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--tokens", type=int, default=30_000, help="of each long prompt (default 30000)")
-    parser.add_argument("--prompts", type=int, default=3, help="long ones, one after the other (default 3)")
-    parser.add_argument("--streams", type=int, default=16, help="that run beside them (default 16)")
-    parser.add_argument("--max-gap-ms", type=int, default=250, help="as in the document (default 250)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the engine")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    return parser
+    made = parser("gap", __doc__)
+    made.add_argument("--tokens", type=int, default=30_000, help="of each long prompt (default 30000)")
+    made.add_argument("--prompts", type=int, default=3, help="long ones, one after the other (default 3)")
+    made.add_argument("--streams", type=int, default=16, help="that run beside them (default 16)")
+    made.add_argument("--max-gap-ms", type=int, default=250, help="as in the document (default 250)")
+    return made
 
 
-def _run(args: argparse.Namespace) -> dict[str, Any]:
+def _run(args: argparse.Namespace) -> Report:
     arms = {}
     prompts = Prompts(args.model)
     for name, max_gap_s in (("before", 0.0), ("after", args.max_gap_ms / 1000)):
@@ -190,19 +177,11 @@ def _run(args: argparse.Namespace) -> dict[str, Any]:
 def _limits(args: argparse.Namespace, max_gap_s: float) -> EngineLimits:
     longest = args.tokens + _LONG_ANSWER_TOKENS
     everything = longest + args.streams * (_STREAM_PROMPT_TOKENS + _STREAM_ANSWER_TOKENS)
-    return EngineLimits(
-        max_model_len=longest,
-        max_batch=args.streams + 1,
-        max_queue=2 * args.streams,
-        queue_timeout_s=0,
-        request_timeout_s=0,
-        prefill_chunk_tokens=0,
-        pool_bytes=kv_bytes(args.model, 2 * everything),
-        policy=EnginePolicy(max_gap_s=max_gap_s),
-    )
+    batch = args.streams + 1, 2 * args.streams
+    return patient_limits(args.model, longest, 2 * everything, batch, EnginePolicy(max_gap_s=max_gap_s))
 
 
-def _table(report: dict[str, Any]) -> str:
+def _table(report: Report) -> str:
     heads = ("alone", "median", "p99", "largest", "own", "prompt")
     lines = [
         f"{report['model']}: {report['streams']} streams beside prompts of {report['tokens']} tokens; seconds",

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from halogend.checkpoint.errors import CheckpointError
-from halogend.engine.bench.driven import kv_bytes, make_spec
+from halogend.engine.bench.driven import make_spec
+from halogend.engine.bench.judged import patient_limits
 from halogend.engine.progress import Progress
 from halogend.sched.blocks import BLOCK_TOKENS, blocks_for
 from halogend.sched.step import StepItem, StepPlan
 from halogend.wire.environment import WORKER_ENVIRONMENT
-from halogend.wire.messages import EngineLimits
+from halogend.wire.policy import EnginePolicy
 
 if TYPE_CHECKING:
     from halogend.engine.interface import Loaded
@@ -83,15 +84,8 @@ def _parser() -> argparse.ArgumentParser:
 def _measure(args: argparse.Namespace) -> int:
     from halogend.engine.loading import load  # noqa: PLC0415 (torch belongs in the child)
 
-    limits = EngineLimits(
-        max_model_len=_LONGEST_TOKENS,
-        max_batch=_MAX_BATCH,
-        max_queue=0,
-        queue_timeout_s=0,
-        request_timeout_s=0,
-        prefill_chunk_tokens=0,
-        pool_bytes=kv_bytes(args.model, (_MAX_BATCH + 2) * _LONGEST_TOKENS),
-    )
+    pool_tokens = (_MAX_BATCH + 2) * _LONGEST_TOKENS
+    limits = patient_limits(args.model, _LONGEST_TOKENS, pool_tokens, (_MAX_BATCH, 0), EnginePolicy())
     try:
         loaded = load(make_spec(args.model, limits, args.threads), Progress())
     except CheckpointError as error:
