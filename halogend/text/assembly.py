@@ -8,11 +8,13 @@ reads the small rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tokenizers
 from tokenizers import models
+
+from halogend.text.vocabulary import as_in
 
 _SETTINGS = (
     "unk_token",
@@ -37,17 +39,18 @@ def assembled(content: Mapping[str, Any]) -> tokenizers.Tokenizer:
     engine = tokenizers.Tokenizer.from_str(json.dumps(rest))
     engine.model = models.BPE(
         vocab=model["vocab"],
-        merges=_merges(model["merges"]),
+        merges=_merges(model["merges"], model["vocab"]),
         **{name: model[name] for name in _SETTINGS if model.get(name) is not None},
     )
     engine.add_tokens([_added(token) for token in content.get("added_tokens") or []])
     return engine
 
 
-def _merges(listed: object) -> list[tuple[str, str]]:
+def _merges(listed: object, vocab: Iterable[str]) -> list[tuple[str, str]]:
     if not isinstance(listed, list):
         raise TypeError("model.merges is no list")
-    return [_halves(merge) for merge in listed]
+    own = as_in(vocab)
+    return [(own(left), own(right)) for left, right in map(_halves, listed)]
 
 
 def _halves(merge: object) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from halogend.checkpoint import gguf_keys
 from halogend.checkpoint.errors import TOKENIZER_INVALID, CheckpointError, shown
 from halogend.checkpoint.gguf import GgufHeader
 from halogend.text.pretokenize import CUTTINGS, Cutting
-from halogend.text.vocabulary import TokenType, Vocabulary, named_ends
+from halogend.text.vocabulary import TokenType, Vocabulary, as_in, named_ends
 
 _KINDS = {"gpt2": "bpe", "llama": "spm"}
 _END_OF_TURN_NAMES = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<EOT>", "_<EOT>")
@@ -39,7 +39,7 @@ def read_vocabulary(header: GgufHeader) -> Vocabulary:
         types=types,
         end_ids=frozenset(ends),
         cutting=cutting,
-        merges=tuple(map(_halves, header.strings("tokenizer.ggml.merges"))) if kind == "bpe" else (),
+        merges=_merges(header, tokens) if kind == "bpe" else (),
         scores=_scores(header, len(tokens)) if kind == "spm" else (),
         bos_id=_special_id(header, "bos", tokens),
         eos_id=eos_id,
@@ -85,9 +85,10 @@ def _cutting(header: GgufHeader) -> Cutting:
     return CUTTINGS[pre]
 
 
-def _halves(merge: str) -> tuple[str, str]:
-    left, _, right = merge.partition(" ")
-    return left, right
+def _merges(header: GgufHeader, tokens: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    own = as_in(tokens)
+    cut = (merge.partition(" ") for merge in header.strings("tokenizer.ggml.merges"))
+    return tuple((own(left), own(right)) for left, _, right in cut)
 
 
 def _strips_right(header: GgufHeader, tokens: tuple[str, ...], types: tuple[TokenType, ...]) -> frozenset[int]:

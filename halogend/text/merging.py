@@ -16,7 +16,7 @@ from halogend.text import pieces
 from halogend.text.control_tokens import ControlTokens
 from halogend.text.lexicon import Lexicon, Part
 from halogend.text.pretokenize import Cutting
-from halogend.text.vocabulary import TokenType, Vocabulary
+from halogend.text.vocabulary import TokenType, Vocabulary, as_in
 
 MAX_PIECE_LENGTH = 4096  # every way to split one is tried: a long one would take for ever
 _SPACES = " \t\n\v\f\r"
@@ -149,9 +149,9 @@ def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     longest = max(map(len, mergeable), default=0)
     if longest > MAX_PIECE_LENGTH:
         raise ValueError(f"a piece has {longest} characters, more than {MAX_PIECE_LENGTH}")
-    best_first = sorted(mergeable, key=mergeable.__getitem__, reverse=True)
+    best_first, own = sorted(mergeable, key=mergeable.__getitem__, reverse=True), as_in(mergeable)
     return [
-        (left, right)
+        (own(left), own(right))
         for text in best_first
         for cut in range(1, len(text))
         if (left := text[:cut]) in mergeable and (right := text[cut:]) in mergeable

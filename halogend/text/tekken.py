@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ def read_vocabulary(files: TextFiles) -> Vocabulary:
         raise invalid(path, "config", "is missing or no object")
     special = _special(path, content, config)
     ranked = _ranked(path, content, _count(path, config, "default_vocab_size", None), len(special))
-    tokens = (*special, *map(pieces.byte_text, ranked))
+    texts = tuple(map(pieces.byte_text, ranked))
+    tokens = (*special, *texts)
     if files.embedding_rows is not None and len(tokens) > files.embedding_rows:
         raise CheckpointError(
             TOKENIZER_INVALID,
@@ -75,7 +76,7 @@ def read_vocabulary(files: TextFiles) -> Vocabulary:
         types=(TokenType.CONTROL,) * len(special) + (TokenType.NORMAL,) * len(ranked),
         end_ids=frozenset(ends),
         cutting=Cutting((_pattern(path, config),), ignore_merges=True),
-        merges=tuple(_merges(ranked)),
+        merges=tuple(_merges(ranked, texts)),
         bos_id=ids.get("<s>"),
         eos_id=ids.get("</s>"),
         unknown_id=ids.get("<unk>"),
@@ -160,14 +161,14 @@ def _ranked(path: Path, content: Mapping[str, Any], size: int | None, special: i
     return ranked
 
 
-def _merges(ranked: list[bytes]) -> list[tuple[str, str]]:
+def _merges(ranked: list[bytes], texts: Sequence[str]) -> list[tuple[str, str]]:
     rank_of = {token: rank for rank, token in enumerate(ranked)}
     merges = []
     for token in ranked:
         splits = [
-            (rank_of[left], rank_of[right], left, right)
+            (rank_of[left], rank_of[right])
             for cut in range(1, len(token))
             if (left := token[:cut]) in rank_of and (right := token[cut:]) in rank_of
         ]
-        merges += [(pieces.byte_text(left), pieces.byte_text(right)) for _, _, left, right in sorted(splits)]
+        merges += [(texts[left], texts[right]) for left, right in sorted(splits)]
     return merges

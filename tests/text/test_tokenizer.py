@@ -14,7 +14,9 @@ from support.text_samples import samples
 from halogend.checkpoint import errors
 from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.gguf import read_header
+from halogend.text.gguf_vocabulary import read_vocabulary
 from halogend.text.tokenizer import Tokenizer
+from halogend.text.vocabulary import as_in
 
 Load = Callable[[dict[str, Any]], Tokenizer]
 
@@ -52,6 +54,20 @@ def text_of(tokenizer: Tokenizer, ids: list[int]) -> str:
 def test_bpe_merges_in_order(bpe: Tokenizer):
     assert words(bpe, plain(bpe, "hello world")) == ["hello", "Ġworld"]
     assert words(bpe, plain(bpe, "helo")) == ["he", "l", "o"]
+
+
+def test_halves_of_merges_are_the_tokens_themselves_and_no_copies(tmp_path):
+    vocabulary = read_vocabulary(read_header(write_gguf(tmp_path / "t.gguf", bpe_tokenizer())))
+    tokens = {id(token) for token in vocabulary.tokens}
+    assert vocabulary.merges
+    assert {id(half) for merge in vocabulary.merges for half in merge} <= tokens
+
+
+def test_what_no_token_is_stays_what_it_is():
+    one, other = "abc"[:2], "abd"[:2]
+    own = as_in([one])
+    assert own(other) is one
+    assert own("c") == "c"
 
 
 @given(st.text(max_size=80))
