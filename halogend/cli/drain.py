@@ -10,18 +10,21 @@ from urllib.parse import quote
 
 from halogend.cli import admin, plan
 
+_KINDS = ("generations", "replicas")
+
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "drain",
-        help="wait for the drain of a model's old generation, or end it",
-        description="After a model was replaced or removed, its requests go on where they began until they are done or"
-        " `drain_timeout_s` is over. This says how many there are and how long that may take, and returns when they are"
-        " gone and their memory is back. Exit 0: nothing is left. 1: nothing of the model drains, or it is not known.",
+        help="wait for the drain of a model's old generation or replica, or end it",
+        description="After a model was replaced or removed, or a replica of it taken away, its requests go on where"
+        " they began until they are done or `drain_timeout_s` is over. This says how many there are and how long that"
+        " may take, and returns when they are gone and their memory is back. Exit 0: nothing is left. 1: nothing of the"
+        " model drains, or it is not known.",
     )
     parser.add_argument("model", metavar="MODEL", help="its name")
     parser.add_argument("--now", action="store_true", help="end its requests now, each with an error that says so")
-    text = "default: until the old generation is gone; none: say how it stands and return"
+    text = "default: until what drains is gone; none: say how it stands and return"
     parser.add_argument("--wait", choices=("closed", "none"), default="closed", help=text)
     plan.add_json(parser)
     parser.set_defaults(run=run)
@@ -51,16 +54,18 @@ def _closed(where: admin.Endpoint, path: str, told: dict[str, Any]) -> dict[str,
     except admin.AdminError as error:
         if error.status not in {404, 409}:
             raise
-        return {**told, "generations": [{**each, "state": "gone"} for each in told["generations"]]}
+        return {**told, **{kind: [{**each, "state": "gone"} for each in told.get(kind, ())] for kind in _KINDS}}
     return answer
 
 
 def drain_lines(told: dict[str, Any]) -> list[str]:
-    return [f"{told['model']}: {_line(each)}" for each in told["generations"]]
+    return [f"{told['model']}: {_line(each)}" for kind in _KINDS for each in told.get(kind, ())]
 
 
 def _line(each: dict[str, Any]) -> str:
     name = f"generation {each['generation']}"
+    if "replica" in each:
+        name = f"replica {each['replica']} on {each['device']}"
     cut = f"; {_requests(each['ended'])} ended by {each['by']}" if each["ended"] else ""
     if each["state"] == "draining":
         time = f"{each['left_s']:.0f} s of {each['limit_s']:.0f} left"

@@ -12,6 +12,7 @@ _HEADS = ("MODEL", "STATE", "GEN", "REQUESTS", "KV POOL", "MEMORY", "DEVICE", "P
 _DEVICE = _HEADS.index("DEVICE")
 _RIGHT = frozenset({"GEN", "MEMORY"})
 _FINE = frozenset({"applied", "unchanged", None})
+_AT_WORK = frozenset({"ready", "draining"})
 _AS_ASKED = frozenset({"serving", "removed"})
 Row = tuple[str, ...]
 
@@ -158,7 +159,7 @@ def _replicas(replicas: Sequence[dict[str, Any]]) -> list[tuple[str, Row]]:
     """A row each, where there are several."""
     return [
         (
-            " " if each["state"] == "ready" else "!",
+            " " if each["state"] in _AT_WORK else "!",
             (
                 f"  {each['state']}",
                 "",

@@ -1,26 +1,49 @@
 """A change of a generation that runs: every worker prepares it, then all take it, or none does.
 
-Replicas that it gains are loaded beforehand, those that it loses drain afterwards. Owns the messages of a
+Replicas that it gains are loaded beforehand, or left a moment ago and drain no more meanwhile; those that it loses
+drain afterwards. Owns the messages of a
 live change and its bytes in the ledger; which generation serves is not its business.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.replica import Replica
+from halogend.control.retired import Leaver
 from halogend.control.target import Target, with_pool
 from halogend.wire.messages import EngineLimits, PrepareEngine, PrepareText
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """Replicas that the generation gains: `newcomers` are loaded and take no request yet, `returners` were to leave it,
+    and their drain stands still."""
+
+    newcomers: tuple[Replica, ...] = ()
+    returners: tuple[Leaver, ...] = ()
+
+    @property
+    def returning(self) -> tuple[Replica, ...]:
+        return tuple(each.replica for each in self.returners)
+
+    def put_back(self) -> None:
+        """Nothing comes of it: those that were to return drain on."""
+        for each in self.returners:
+            each.put_back()
+
+
+NOBODY = Joining()
 
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
     """What the workers of `generation` hold and have not taken yet. `claim` is its name in the ledger: until
     an engine has confirmed it, the more of before and after is nobody else's. `weights` are those of the replicas
-    that stay, `newcomers` are loaded and take no request yet, `leavers` are on no device of the target."""
+    that stay or return, `leavers` are on no device of the target."""
 
     generation: Generation
     house: House
@@ -28,7 +51,7 @@ class Adjustment:
     engines: Mapping[Replica, PrepareEngine]
     claim: object
     weights: Mapping[Replica, float]
-    newcomers: tuple[Replica, ...]
+    joining: Joining
     leavers: tuple[Replica, ...]
 
     def commit(self, settling: Callable[[], None] = lambda: None) -> None:
@@ -38,10 +61,12 @@ class Adjustment:
             settling()
             self.house.settle(replica, self.claim)
 
+        for returner in self.joining.returners:
+            returner.serve_again()
         self.generation.live.commit(self.text, self.engines, settled)
         for replica, weight in self.weights.items():
             replica.weight = weight
-        for newcomer in self.newcomers:
+        for newcomer in self.joining.newcomers:
             self.generation.join(newcomer)
         for leaver in self.leavers:
             self.generation.drop(leaver)
@@ -54,11 +79,12 @@ class Adjustment:
     def rest(self) -> None:
         """The first half of it: the workers hold nothing any more, what is claimed is kept. It is prepared anew then,
         or `let_go`."""
-        self.generation.live.discard(self.text, self.engines)
+        self.generation.live.discard(self.text, self.engines, self.joining.returning)
 
     async def let_go(self) -> None:
         self.unclaim()
-        await self.house.end(self.newcomers)
+        self.joining.put_back()
+        await self.house.end(self.joining.newcomers)
 
     def unclaim(self) -> None:
         _drop(self.weights, self.claim, self.house)
@@ -70,14 +96,14 @@ async def prepare(  # what is there, what is wanted, and what was made ready for
     target: Target,
     house: House,
     most_kv_bytes: int | None = None,
-    newcomers: tuple[Replica, ...] = (),
+    joining: Joining = NOBODY,
 ) -> Adjustment:
     """From `active` to `target`, with as much pool as there is room for now, and no more than `most_kv_bytes`.
-    Raises UpdateError; then nothing is held and the ledger is as before. `newcomers` are the replicas that it
-    gains, which are the caller's until then."""
-    staying = {each: part.over(each.memory.surplus_bytes) for each, part in _staying(generation, target).items()}
+    Raises UpdateError; then nothing is held and the ledger is as before. `joining` are the caller's until then."""
+    places = _staying(generation, target) | _places(joining.returning, target)
+    staying = {each: part.over(each.memory.surplus_bytes) for each, part in places.items()}
     limits = _limits(staying, house, most_kv_bytes)
-    text = _text(generation, active, target)
+    text = _text(generation, active, target, joining.returning)
     engines = {
         replica: PrepareEngine(update=generation.live.next_update(), limits=limits[replica])
         for replica in staying
@@ -87,13 +113,13 @@ async def prepare(  # what is there, what is wanted, and what was made ready for
     for replica, part in staying.items():
         house.claim(replica, claim, replace(part.holding, kv_bytes=limits[replica].pool_bytes))
     try:
-        await generation.live.prepare(text, engines)
+        await generation.live.prepare(text, engines, joining.returning)
     except BaseException:
         _drop(staying, claim, house)
         raise
     weights = {replica: part.spec.weight for replica, part in staying.items()}
     leavers = tuple(replica for replica in generation.replicas if replica not in staying)
-    return Adjustment(generation, house, text, engines, claim, weights, newcomers, leavers)
+    return Adjustment(generation, house, text, engines, claim, weights, joining, leavers)
 
 
 def gained(generation: Generation, target: Target) -> list[Target]:
@@ -116,13 +142,22 @@ def _staying(generation: Generation, target: Target) -> dict[Replica, Target]:
     """Replicas that the target has a place for. One alone stays whatever its device is called."""
     if len(generation.replicas) == len(target.parts) == 1:
         return {generation.replicas[0]: target}
-    found = {replica: target.part_on(replica.spec.device) for replica in generation.replicas}
+    return _places(generation.replicas, target)
+
+
+def _places(replicas: Iterable[Replica], target: Target) -> dict[Replica, Target]:
+    found = {replica: target.part_on(replica.spec.device) for replica in replicas}
     return {replica: part for replica, part in found.items() if part is not None}
 
 
-def _text(generation: Generation, active: Target, target: Target) -> PrepareText | None:
+def _text(
+    generation: Generation, active: Target, target: Target, returning: Sequence[Replica] = ()
+) -> PrepareText | None:
+    """Those that return have taken none of what was committed since they left."""
     wanted = target.spec.text
-    if wanted == active.spec.text:
+    held = [each.changes.text for each in returning]
+    is_held = all((each.limits, each.chat_template) == (wanted.limits, wanted.chat_template) for each in held)
+    if wanted == active.spec.text and is_held:
         return None
     return PrepareText(update=generation.live.next_update(), limits=wanted.limits, chat_template=wanted.chat_template)
 

@@ -25,17 +25,23 @@ class LiveChanges:
         self._held = 0
         self._settled = asyncio.Event()
 
-    async def prepare(self, text: PrepareText | None, engines: Mapping[Replica, PrepareEngine]) -> None:
-        """All workers check and hold the change. Raises UpdateError; then nothing is held. A replica that
-        is dead is passed over: it is started again with what was committed."""
-        asked = [replica for replica in self._replicas if replica.state is State.READY]
+    async def prepare(
+        self,
+        text: PrepareText | None,
+        engines: Mapping[Replica, PrepareEngine],
+        beside: Sequence[Replica] = (),
+    ) -> None:
+        """All workers check and hold the change, those of replicas `beside` too, which belong to it when it is
+        committed. Raises UpdateError; then nothing is held. A replica that is dead is passed over: it is started
+        again with what was committed."""
+        asked = [replica for replica in (*self._replicas, *beside) if replica.state is State.READY]
         if not asked:
             raise UpdateError(f"{self._model} does not serve")
         self._held += 1
         try:
             await all_of(replica.changes.prepare(text, engines.get(replica)) for replica in asked)
         except BaseException:
-            self.discard(text, engines)
+            self.discard(text, engines, beside)
             raise
 
     def commit(
@@ -55,8 +61,13 @@ class LiveChanges:
                 settled(replica)
         self._settle()
 
-    def discard(self, text: PrepareText | None, engines: Mapping[Replica, PrepareEngine]) -> None:
-        for replica in self._replicas:
+    def discard(
+        self,
+        text: PrepareText | None,
+        engines: Mapping[Replica, PrepareEngine],
+        beside: Sequence[Replica] = (),
+    ) -> None:
+        for replica in (*self._replicas, *beside):
             replica.changes.discard(text, engines.get(replica))
         self._settle()
 

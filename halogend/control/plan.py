@@ -26,7 +26,7 @@ from halogend.control.target import Target
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
     """`changes` are JSON-ready: field, old, new, class. `takes_back`: an old generation that drains serves again.
-    An update `gains` so many replicas, and `loses` so many."""
+    An update `gains` so many replicas that are loaded, `regains` so many that were to leave, and `loses` so many."""
 
     model: str
     action: ModelAction
@@ -34,6 +34,7 @@ class ModelPlan:
     target: Target | None
     takes_back: bool = False
     gains: int = 0
+    regains: int = 0
     loses: int = 0
 
     @property
@@ -66,12 +67,13 @@ def make_plan(
     wanted: Mapping[str, Target],
     documents: tuple[Document | None, Document],
     returnable: Mapping[str, Sequence[Target]] = MappingProxyType({}),
+    leaving: Mapping[str, Sequence[Target]] = MappingProxyType({}),
 ) -> Plan:
     """`current` is what serves or is on its way, None for a model that is in trouble and must be
-    made anew; `documents` the old and the new one; `returnable` what drains and may serve again. Whether it fits
-    is not looked at."""
+    made anew; `documents` the old and the new one; `returnable` what drains and may serve again, `leaving` replicas
+    that were to leave what serves. Whether it fits is not looked at."""
     models = [
-        _with_way_back(_model_plan(current.get(name), target), returnable.get(name, ()))
+        _with_way_back(_model_plan(current.get(name), target, leaving.get(name, ())), returnable.get(name, ()))
         for name, target in wanted.items()
     ]
     models += [ModelPlan(name, ModelAction.REMOVE, (), None) for name in current if name not in wanted]
@@ -108,7 +110,7 @@ def _with_way_back(plan: ModelPlan, returnable: Sequence[Target]) -> ModelPlan:
     return replace(plan, takes_back=True)
 
 
-def _model_plan(old: Target | None, new: Target) -> ModelPlan:
+def _model_plan(old: Target | None, new: Target, leaving: Sequence[Target]) -> ModelPlan:
     if old is None:
         return ModelPlan(new.name, ModelAction.CREATE, (), new)
     changes = [_shown(each) for each in model_changes(old.config, new.config)]
@@ -120,13 +122,15 @@ def _model_plan(old: Target | None, new: Target) -> ModelPlan:
         return ModelPlan(new.name, ModelAction.REPLACE, tuple(changes), new)
     changes += _sizes(old, new)
     action = ModelAction.UPDATE if changes else ModelAction.KEEP
-    gains, loses = _unmatched(new, old), _unmatched(old, new)
-    return ModelPlan(new.name, action, tuple(changes), new, gains=gains, loses=loses)
+    new_parts, loses = _unmatched(new, old), len(_unmatched(old, new))
+    regains = sum(any(each.same_generation(part) for each in leaving) for part in new_parts)
+    gains = len(new_parts) - regains
+    return ModelPlan(new.name, action, tuple(changes), new, gains=gains, regains=regains, loses=loses)
 
 
-def _unmatched(these: Target, others: Target) -> int:
-    """How many replicas of `these` are on no device of the others."""
-    return sum(others.part_on(part.device) is None for part in these.parts)
+def _unmatched(these: Target, others: Target) -> list[Target]:
+    """Replicas of `these` that are on no device of the others."""
+    return [replace(part, others=()) for part in these.parts if others.part_on(part.device) is None]
 
 
 def _stretching(old: Target, new: Target) -> dict[str, Any]:

@@ -179,7 +179,8 @@ def _steps(plan: ModelPlan, *, shrinks: bool) -> list[str]:
     if plan.action is ModelAction.REMOVE:
         return ["drain", "reclaim"]
     if plan.action is ModelAction.UPDATE:
-        return ["update", *(["load"] if plan.gains else []), *["drain", "reclaim"] * plan.loses]
+        joins = [*(["take_back"] if plan.regains else []), *(["load"] if plan.gains else [])]
+        return ["update", *joins, *["drain", "reclaim"] * plan.loses]
     if plan.takes_back:
         return (
             ["take_back", "switch", "drain", "reclaim"]

@@ -56,7 +56,7 @@ def _present(unit: Unit) -> Present:
         )
         for device in devices
     ]
-    return replace(parts[0], others=tuple(parts[1:]))
+    return replace(parts[0], leaving=_leaving(unit), others=tuple(parts[1:]))
 
 
 def _loading(unit: Unit) -> dict[str, Replica]:
@@ -84,6 +84,13 @@ def _returnable(unit: Unit) -> list[tuple[Replica, Returnable]]:
         if old.may_return
         for each in old.generation.replicas
     ]
+
+
+def _leaving(unit: Unit) -> tuple[Returnable, ...]:
+    """Replicas that the generation which serves was to go on without, and can take back."""
+    serving = unit.alive()
+    found = [each for each in unit.leavers if each.generation is serving and each.may_return]
+    return tuple(_may_return(each.replica, replace(each.part, others=())) for each in found if each.part is not None)
 
 
 def _may_return(replica: Replica, target: Target) -> Returnable:

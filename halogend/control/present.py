@@ -31,7 +31,8 @@ class Present:
     """What there is of one model; `serving`, `loading` and `draining` are names in the ledger. `active` is what
     serves, `coming` what loads, `returnable` those of `draining` that may serve again; `reserve_bytes` the most
     the serving pool can grow to, `surplus_bytes` how much more working memory it takes than was estimated. All
-    this is of one replica, the first, on `device`; `others` are the same for the further ones."""
+    this is of one replica, the first, on `device`; `others` are the same for the further ones. `leaving` are replicas
+    that the generation which serves was to go on without: it alone may take them back."""
 
     active: Target | None = None
     serving: str | None = None
@@ -41,6 +42,7 @@ class Present:
     loading: str | None = None
     draining: tuple[str, ...] = ()
     returnable: tuple[Returnable, ...] = ()
+    leaving: tuple[Returnable, ...] = ()
     device: str = ""
     others: tuple[Present, ...] = ()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import structlog
 
@@ -14,7 +13,8 @@ from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.receipts import ModelRecord
 from halogend.control.replica import Replica
-from halogend.control.retired import Leaving, Retired, Stage
+from halogend.control.retired import Leaver, Retired, Stage
+from halogend.control.target import Target
 from halogend.control.unit import Unit
 from halogend.control.waits import first_of
 
@@ -70,14 +70,17 @@ async def _drain(unit: Unit, retired: Retired, house: House, record: ModelRecord
         if not await retired.over():
             step.detail.update(taken_back=True)
             return False
-        why = "drain was ended by an operator" if drain.by else f"drain_timeout_s of {drain.limit_s:g} s is over"
         left = list(old.leases)
         if left:
             step.detail.update(ended=len(left), **({"by": drain.by} if drain.by else {}))
         what = "replaced" if unit.is_wanted else "removed"
         for lease in left:
-            lease.end("draining", f"{unit.name} was {what}, and its {why}")
+            lease.end("draining", f"{unit.name} was {what}, and its {_why_over(drain)}")
     return True
+
+
+def _why_over(drain: Drain) -> str:
+    return "drain was ended by an operator" if drain.by else f"drain_timeout_s of {drain.limit_s:g} s is over"
 
 
 async def _end(old: Generation, house: House, record: ModelRecord | None) -> None:
@@ -89,37 +92,29 @@ async def _end(old: Generation, house: House, record: ModelRecord | None) -> Non
     house.metrics.reclaimed(old.model, expected, old.returned_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Leaver:
-    """A replica that its `generation` goes on without."""
-
-    generation: Generation
-    replica: Replica
-    leaving: Leaving
-
-    @classmethod
-    def of(cls, unit: Unit, generation: Generation, replica: Replica, house: House) -> Leaver:
-        """Its drain begins now."""
-        return cls(generation, replica, Leaving(replica, Drain(drain_limit_s(unit, house))))
-
-    def keep(self) -> bool:
-        """Lets it serve again, where its processes were not told to go: one assignment."""
-        if not self.leaving.may_return:
-            return False
-        self.leaving.returned()
-        self.generation.keep(self.replica)
-        return True
+def begin_leave(unit: Unit, generation: Generation, replica: Replica, part: Target | None, house: House) -> Leaver:
+    """Its drain begins now; `dismiss` follows. `part` is what it was until now."""
+    leaver = Leaver(generation, replica, part, Drain(drain_limit_s(unit, house)))
+    unit.leavers.append(leaver)
+    return leaver
 
 
 async def dismiss(unit: Unit, leaver: Leaver, house: House, record: ModelRecord | None) -> None:
     """The same as `reclaim` for one replica."""
+    try:
+        await _until_gone(unit, leaver, house, record)
+    finally:
+        unit.leavers.remove(leaver)
+
+
+async def _until_gone(unit: Unit, leaver: Leaver, house: House, record: ModelRecord | None) -> None:
     generation, replica = leaver.generation, leaver.replica
     try:
         if not await _dismiss(unit, leaver, house, record):
             return
     except Exception as error:  # noqa: BLE001  a fault of ours: as above
         _tell_of_fault(unit, replica.name, record, error)
-        if not await leaver.leaving.cut_short():
+        if not await leaver.cut_short():
             return
         _end_at_once(unit, [replica])
     try:
@@ -132,17 +127,16 @@ async def dismiss(unit: Unit, leaver: Leaver, house: House, record: ModelRecord 
 
 async def _dismiss(unit: Unit, leaver: Leaver, house: House, record: ModelRecord | None) -> bool:
     """False when it serves again."""
-    replica, limit_s = leaver.replica, leaver.leaving.drain.limit_s
+    replica, drain = leaver.replica, leaver.drain
     async with house.step(record, "drain") as step:
-        step.detail.update(replica=replica.name, limit_s=limit_s)
-        if not await leaver.leaving.over():
+        step.detail.update(replica=replica.name, limit_s=drain.limit_s)
+        if not await leaver.over():
             step.detail.update(taken_back=True)
             return False
         if left := list(replica.leases):
-            step.detail.update(ended=len(left))
+            step.detail.update(ended=len(left), **({"by": drain.by} if drain.by else {}))
         for lease in left:
-            text = f"a replica of {unit.name} was taken away, and its drain_timeout_s of {limit_s:g} s is over"
-            lease.end("draining", text)
+            lease.end("draining", f"a replica of {unit.name} was taken away, and its {_why_over(drain)}")
     async with house.step(record, "reclaim") as step:
         expected = replica.memory.expected_bytes
         statuses = await replica.stop()

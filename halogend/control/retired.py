@@ -12,6 +12,7 @@ from typing import Protocol
 
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
+from halogend.control.replica import Replica
 from halogend.control.target import Target
 from halogend.control.waits import first_of
 
@@ -48,6 +49,11 @@ class Leaving:
         self.stage = Stage.DRAINING
         self._holder = holder
         self._moved = asyncio.Event()
+
+    @property
+    def leases(self) -> Collection[object]:
+        """Of the requests that hold it."""
+        return self._holder.leases
 
     @property
     def may_return(self) -> bool:
@@ -91,6 +97,26 @@ class Leaving:
         self.stage = stage
         self._moved.set()
         self._moved = asyncio.Event()
+
+
+class Leaver(Leaving):
+    """A replica that its `generation` goes on without; `part` is what it was when it served last."""
+
+    def __init__(self, generation: Generation, replica: Replica, part: Target | None, drain: Drain) -> None:
+        super().__init__(replica, drain)
+        self.generation = generation
+        self.replica = replica
+        self.part = part
+
+    def does_for(self, part: Target) -> bool:
+        """Could it serve again as this part of its generation? Then that need not be loaded."""
+        spec = self.replica.spec
+        return self.may_return and spec.device == part.device and spec.cores == part.spec.cores
+
+    def serve_again(self) -> None:
+        """One assignment: it takes requests as before."""
+        self.returned()
+        self.generation.keep(self.replica)
 
 
 class Retired(Leaving):

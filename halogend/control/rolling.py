@@ -24,9 +24,10 @@ from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import check_unchanged, load_replicas
 from halogend.control.receipts import ModelRecord
-from halogend.control.reclaim import Leaver, dismiss
+from halogend.control.reclaim import begin_leave, dismiss
 from halogend.control.replica import Replica
 from halogend.control.replica_spec import ReplicaSpec
+from halogend.control.retired import Leaver
 from halogend.control.startup import StartError
 from halogend.control.target import Target
 from halogend.control.unit import Unit
@@ -85,7 +86,7 @@ class _Course:
             self.ended.append(was)
             self.old.drop(was)
             self.house.router.go_over(self.unit.name, was)
-            self.leaver = Leaver.of(self.unit, self.old, was, self.house)
+            self.leaver = begin_leave(self.unit, self.old, was, self._part_of(was), self.house)
             self.ending = self.unit.reclaim(dismiss(self.unit, self.leaver, self.house, self.record))
             await unless_superseded(self.unit, target, self.ending)
         (replica,) = await load_replicas(self.unit, self.new, Wanted(target, [part]), self.house, self.record)
@@ -96,7 +97,8 @@ class _Course:
     async def back(self) -> None:
         """The inverse, from wherever it stopped. The replica that still drains stays; each that has ended is loaded
         again."""
-        if self.leaver is not None and self._is_needed and self.leaver.keep():
+        if self.leaver is not None and self._is_needed and self.leaver.may_return:
+            self.leaver.serve_again()
             self.ended.remove(self.leaver.replica)
         if self.ending is not None:
             await asyncio.wait([self.ending])
@@ -132,12 +134,17 @@ class _Course:
         for replica in [each for each in self.new.replicas if each.spec.device == device]:
             self.new.drop(replica)
             self.house.router.go_over(self.unit.name, replica)
-            await dismiss(self.unit, Leaver.of(self.unit, self.new, replica, self.house), self.house, self.record)
+            leaver = begin_leave(self.unit, self.new, replica, None, self.house)
+            await dismiss(self.unit, leaver, self.house, self.record)
+
+    def _part_of(self, was: Replica) -> Target | None:
+        """What it is a part of."""
+        active = self.unit.active
+        return None if active is None else active.part_on(was.spec.device) or active
 
     def _again(self, was: Replica) -> tuple[Replica, Target | None]:
         """What is to come in its place, not started, its bytes in the ledger; and what it is a part of."""
-        active = self.unit.active
-        part = None if active is None else active.part_on(was.spec.device) or active
+        part = self._part_of(was)
         # With what it was measured to take before.
         known = None if part is None else part.over(was.memory.surplus_bytes)
         again = self.old.make(was.present_spec if known is None else self._fitting(was, known), instead_of=was)

@@ -13,10 +13,11 @@ from halogend.control.course import Start
 from halogend.control.forecast import Forecast
 from halogend.control.ledger import Holding
 from halogend.control.peaks import DeviceForecast
-from halogend.control.present import Present
+from halogend.control.present import Present, returning
 from halogend.control.target import Target
 
 _MARK = "\n"  # in no model's name
+Pair = tuple[Present | None, Target | None]
 T = TypeVar("T", Holding, Start)
 
 
@@ -34,7 +35,7 @@ def apart(present: Mapping[str, Present], wanted: Mapping[str, Target]) -> Apart
     for name in (*wanted, *(name for name in present if name not in wanted)):
         olds = present[name].parts if name in present else ()
         news = wanted[name].parts if name in wanted else ()
-        for index, (old, new) in enumerate(_pairs(olds, news)):
+        for index, (old, new) in enumerate(_with_leavers(_pairs(olds, news))):
             key = f"{name}{_MARK}{index}" if index else name
             if old is not None:
                 found[key] = replace(old, others=())
@@ -53,10 +54,10 @@ def together(bytes_: Forecast) -> Forecast:
     )
 
 
-def _pairs(olds: Iterable[Present], news: Iterable[Target]) -> list[tuple[Present | None, Target | None]]:
+def _pairs(olds: Iterable[Present], news: Iterable[Target]) -> list[Pair]:
     """Those on the same device, then the others one by one."""
     left = list(olds)
-    pairs: list[tuple[Present | None, Target | None]] = []
+    pairs: list[Pair] = []
     without = []
     for new in news:
         old = next((each for each in left if each.device == new.holding.device), None)
@@ -68,6 +69,30 @@ def _pairs(olds: Iterable[Present], news: Iterable[Target]) -> list[tuple[Presen
     for index in without[: len(left)]:
         pairs[index] = (left.pop(0), pairs[index][1])
     return [*pairs, *((old, None) for old in left)]
+
+
+def _with_leavers(pairs: list[Pair]) -> list[Pair]:
+    """Where the generation stays that serves, replicas that were to leave it stand at new parts that they do for."""
+    there = next((old for old, _ in pairs if old is not None and old.leaving), None)
+    if there is None or not any(_stays(old, new) for old, new in pairs):
+        return pairs
+    found: list[Pair] = []
+    taken: set[str] = set()
+    for old, new in pairs:
+        back = returning(there.leaving, new) if old is None and new is not None else None
+        if back is None:
+            found.append((old, new))
+            continue
+        taken.add(back.name)
+        found.append((Present(draining=(back.name,), returnable=(back,), device=back.target.device), new))
+    rest = replace(there, draining=tuple(name for name in there.draining if name not in taken))
+    return [(rest if old is there else old, new) for old, new in found]
+
+
+def _stays(old: Present | None, new: Target | None) -> bool:
+    if old is None or new is None or old.serving is None or old.active is None:
+        return False
+    return old.active.same_generation(new)
 
 
 def model_of(key: str) -> str:

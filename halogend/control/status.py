@@ -102,7 +102,10 @@ def _generation(generation: Generation | None, house: House) -> dict[str, Any] |
         "blocks_total": 0 if stats is None else stats.blocks_total,
         "held_bytes": generation.measured_bytes,
         "kernels": generation.kernels,
-        "replicas": [_replica(each) for each in generation.everybody],
+        "replicas": [
+            *(_replica(each) for each in generation.replicas),
+            *({**_replica(each), "state": "draining"} for each in generation.leaving),
+        ],
     }
 
 

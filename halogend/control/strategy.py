@@ -182,4 +182,5 @@ def _models(bytes_: Forecast) -> list[str]:
 
 def _plan(now: Now, chosen: Mapping[str, Target], documents: tuple[Document | None, Document]) -> Plan:
     returnable = {name: [back.target for back in each.returnable] for name, each in now.present.items()}
-    return make_plan(now.goals, chosen, documents, returnable)
+    leaving = {name: [back.target for back in each.leaving] for name, each in now.present.items()}
+    return make_plan(now.goals, chosen, documents, returnable, leaving)

@@ -16,12 +16,12 @@ a change as any other.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import structlog
 
-from halogend.control.adjust import Adjustment, gained, prepare
+from halogend.control.adjust import Adjustment, Joining, gained, prepare
 from halogend.control.admission import Wanted
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
@@ -29,9 +29,9 @@ from halogend.control.house import House
 from halogend.control.load import load_replicas
 from halogend.control.mend import nurse
 from halogend.control.receipts import ModelRecord
-from halogend.control.reclaim import Leaver, dismiss, drain_limit_s
+from halogend.control.reclaim import begin_leave, dismiss, drain_limit_s
 from halogend.control.replica_changes import UpdateError
-from halogend.control.retired import Retired
+from halogend.control.retired import Leaver, Retired
 from halogend.control.target import Target
 from halogend.control.unit import Unit
 
@@ -88,10 +88,11 @@ class Update:
         return self.unit.active is self.target
 
     def commit(self) -> Retired | None:
+        before = self.unit.active
         self.adjustment.commit()
         self.house.router.set_settings(self.unit.name, self.target.settings)
         self.unit.active = self.target
-        welcome(self.unit, self.adjustment, self.house, self.record)
+        welcome(self.unit, self.adjustment, before, self.house, self.record)
         return None
 
     def rest(self) -> None:
@@ -104,7 +105,7 @@ class Update:
         held, active = self.adjustment, self.unit.active
         if active is None:
             raise UpdateError(f"{self.unit.name} does not serve")
-        self.adjustment = await prepare(held.generation, active, self.target, self.house, newcomers=held.newcomers)
+        self.adjustment = await prepare(held.generation, active, self.target, self.house, joining=held.joining)
         self.rests = False
         held.unclaim()
 
@@ -136,7 +137,7 @@ class TakeBack:
             self.unit.deaths.clear()
             self.adjustment.commit()
             before = take_over(self.unit, self.target, self.retired.generation, self.house)
-            welcome(self.unit, self.adjustment, self.house, self.record)
+            welcome(self.unit, self.adjustment, self.retired.target, self.house, self.record)
         return before
 
     def rest(self) -> None:
@@ -162,14 +163,34 @@ async def update(unit: Unit, target: Target, house: House, record: ModelRecord |
 async def _adjusted(
     unit: Unit, generation: Generation, active: Target, target: Target, house: House, record: ModelRecord | None
 ) -> Adjustment:
-    """With the replicas loaded that it gains. Raises UpdateError, StartError, Superseded; they are gone then."""
+    """With the replicas that it gains: those that were to leave it are taken back, the others are loaded. Raises
+    UpdateError, StartError, Superseded; these are gone then, and those drain on."""
     new = gained(generation, target)
-    newcomers = await load_replicas(unit, generation, Wanted(target, new, join=True), house, record) if new else ()
+    returners = _taken(unit, generation, new, house, record)
     try:
-        return await prepare(generation, active, target, house, newcomers=newcomers)
+        new = [part for part in new if part.device not in {each.replica.spec.device for each in returners}]
+        newcomers = await load_replicas(unit, generation, Wanted(target, new, join=True), house, record) if new else ()
+        try:
+            return await prepare(generation, active, target, house, joining=Joining(newcomers, returners))
+        except BaseException:
+            await house.end(newcomers)
+            raise
     except BaseException:
-        await house.end(newcomers)
+        Joining(returners=returners).put_back()
         raise
+
+
+def _taken(
+    unit: Unit, generation: Generation, parts: Iterable[Target], house: House, record: ModelRecord | None
+) -> tuple[Leaver, ...]:
+    """Replicas that were to leave, and are what these parts need; their drain stands still from now on."""
+    found = [leaver for part in parts if (leaver := unit.leaver_for(part, generation)) is not None]
+    if found:
+        with house.moment(record, "take_back") as step:
+            step.detail.update(replicas=[each.replica.name for each in found])
+            for each in found:
+                each.take()
+    return tuple(found)
 
 
 async def take_back(unit: Unit, target: Target, house: House, record: ModelRecord | None, retired: Retired) -> TakeBack:
@@ -185,14 +206,17 @@ async def take_back(unit: Unit, target: Target, house: House, record: ModelRecor
     return TakeBack(unit, target, house, record, retired, adjustment)
 
 
-def welcome(unit: Unit, adjustment: Adjustment, house: House, record: ModelRecord | None) -> None:
-    """Replicas that came serve from now on, and those that go drain."""
+def welcome(
+    unit: Unit, adjustment: Adjustment, before: Target | None, house: House, record: ModelRecord | None
+) -> None:
+    """Replicas that came serve from now on, and those that go drain: they were parts of `before`."""
     generation = adjustment.generation
-    house.cores.join(*adjustment.newcomers)
+    house.cores.join(*adjustment.joining.newcomers)
     house.show_replicas(generation)
     for leaver in adjustment.leavers:
         house.router.go_over(unit.name, leaver)
-        unit.reclaim(dismiss(unit, Leaver.of(unit, generation, leaver, house), house, record))
+        part = None if before is None else before.part_on(leaver.spec.device)
+        unit.reclaim(dismiss(unit, begin_leave(unit, generation, leaver, part, house), house, record))
 
 
 def assign(

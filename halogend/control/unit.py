@@ -17,7 +17,7 @@ from halogend.control.change import Change
 from halogend.control.drain import Drain
 from halogend.control.generation import Generation
 from halogend.control.probation import Probation
-from halogend.control.retired import Retired, Stage
+from halogend.control.retired import Leaver, Retired, Stage
 from halogend.control.target import Target
 from halogend.control.waits import first_of
 
@@ -54,6 +54,7 @@ class Unit:
         self.loading: Generation | None = None
         self.arrived: Arrived | None = None
         self.retired: list[Retired] = []
+        self.leavers: list[Leaver] = []
         self.reclaims: set[asyncio.Task[None]] = set()
         self.probation: Probation | None = None
         self.trouble: str | None = None
@@ -114,7 +115,8 @@ class Unit:
         there = [] if into is None else [*into.replicas, *into.coming]
         if len(there) == len(target.parts) == 1:  # one alone stays whatever its device is called
             return []
-        return [part for part in target.parts if part.device not in {each.spec.device for each in there}]
+        devices = {each.spec.device for each in there}
+        return [part for part in target.parts if part.device not in devices and not self.leaver_for(part, into)]
 
     @property
     def about_to_load(self) -> Target | None:
@@ -129,8 +131,8 @@ class Unit:
     def gives_back(self) -> bool:
         """Will memory of it come free, whatever others do? What a switch will retire counts while its load runs;
         what waits for the other models of an atomic change, or will stand by for a probation, does not."""
-        ends = any(each.stage in (Stage.DRAINING, Stage.ENDING) for each in self.retired)
-        return ends or (self.serving is not None and (bool(self.serving.leaving) or self._will_retire))
+        ends = any(each.stage in (Stage.DRAINING, Stage.ENDING) for each in (*self.retired, *self.leavers))
+        return ends or (self.serving is not None and self._will_retire)
 
     @property
     def _will_retire(self) -> bool:
@@ -149,6 +151,11 @@ class Unit:
     def parked(self) -> Generation | None:
         """It stands by, while what serves is on probation."""
         return next((each.generation for each in self.retired if each.stage is Stage.PARKED), None)
+
+    @property
+    def departing(self) -> list[Leaver]:
+        """Replicas on their way out of a generation that goes on, oldest first."""
+        return [each for each in self.leavers if each.stage is not Stage.RETURNED]
 
     @property
     def drains(self) -> dict[Generation, Drain]:
@@ -187,6 +194,11 @@ class Unit:
     def returnable(self, target: Target) -> Retired | None:
         """The generation that served before and is what this target needs: it need not be loaded."""
         found = (each for each in reversed(self.retired) if each.may_return and each.target.same_generation(target))
+        return next(found, None)
+
+    def leaver_for(self, part: Target, generation: Generation | None) -> Leaver | None:
+        """The newest replica that leaves this generation and is what `part` needs: it need not be loaded."""
+        found = (each for each in reversed(self.leavers) if each.generation is generation and each.does_for(part))
         return next(found, None)
 
     def is_superseded(self, target: Target, parts: Sequence[Target] = ()) -> bool:

@@ -62,7 +62,7 @@ ROWS = (
     Row(Exit.IN_PART, "reload", "some models changed, or listeners and keys, others failed"),
     Row(Exit.DONE, "hold", "changes are held"),
     Row(Exit.REFUSED, "hold", "no daemon answers"),
-    Row(Exit.DONE, "drain", "the old generation is gone; with `--wait none`: told how it stands"),
+    Row(Exit.DONE, "drain", "what drained is gone; with `--wait none`: told how it stands"),
     Row(Exit.REFUSED, "drain", "nothing of the model drains, it is not known, or no daemon answers"),
     Row(Exit.DONE, "status", "every model is what the document asks for"),
     Row(Exit.REFUSED, "status", "something is not as asked for, or no daemon answers"),

@@ -275,6 +275,13 @@ async def test_drain_prints_json_alone(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["generations"][0]["state"] == "gone"
 
 
+def test_a_replica_that_drains_is_named():
+    leaver = {**DRAINS, "replica": "a#2/1", "device": "cpu:1"}
+    assert drain.drain_lines({"model": "a", "generations": [], "replicas": [leaver]}) == [
+        "a: replica a#2/1 on cpu:1 drains: 2 requests, 41 s of 45 left"
+    ]
+
+
 def test_one_request_is_one():
     assert drain.drain_lines({"model": "a", "generations": [{**DRAINS, "requests": 1}]}) == [
         "a: generation 2 drains: 1 request, 41 s of 45 left"

@@ -7,6 +7,7 @@ import pytest
 from support.played.world import collect, document, failure_of, reached, until
 
 from halogend.control import mend
+from halogend.control.draining import draining
 from halogend.control.lookout import Lookout
 from halogend.control.receipts import Milestone
 
@@ -188,6 +189,135 @@ async def test_a_dropped_replica_drains_and_one_that_is_added_is_loaded_alone(re
     receipt = await _apply(world, **ONE)
     assert receipt.outcome == "applied"
     await world.comes_back_to(before, "active")
+
+
+async def _streams_on(world, device):
+    """A request on that device that has a token and goes on until it is told to finish."""
+    slow = world.stage.hold("generate", prompt="slow")
+    answers = [await world.submit("a", "slow", 5) for _ in range(2)]
+    (answer,) = [each for each in answers if each.holder is _replicas(world)[device]]
+    for number in (1, 2):
+        (await slow.reached(number)).say("token")
+    await until(lambda: all(each.has_token for each in answers), "tokens have come")
+    return answer, answers, slow
+
+
+async def test_a_replica_that_still_drains_is_taken_back_and_not_loaded(replicated):
+    world = await replicated()
+    answer, answers, slow = await _streams_on(world, "cpu:0")
+    before = world.unit("a").serving.pids
+    dropped = await _apply(world, **ONE, until=Milestone.SERVING)
+    added = await _apply(world, **BOTH)
+    await reached(dropped)
+    assert (dropped.outcome, added.outcome, world.stage.loads()) == ("applied", "applied", 2)
+    assert set(world.house.ledger.view()) == {"a#1", "a#1/1"}
+    assert set(world.unit("a").serving.pids.values()) == set(before.values())
+    (drain,) = [step for step in dropped.models["a"].steps if step.name == "drain"]
+    assert drain.detail["taken_back"] is True
+    assert [step.name for step in added.models["a"].steps] == ["update", "take_back"]
+    assert added.models["a"].steps[1].detail["replicas"] == ["a#1"]
+    assert (world.unit("a").leavers, world.unit("a").serving.leaving) == ([], [])
+    assert answer.holder is _replicas(world)["cpu:0"]
+    slow.release("finish")
+    assert [failure_of(await collect(each)) for each in answers] == [None, None]
+    assert failure_of(await world.ask("a")) is None
+    assert world.status()["settled"]
+
+
+async def test_what_is_taken_back_has_every_live_change_that_came_meanwhile(replicated):
+    world = await replicated()
+    _, answers, slow = await _streams_on(world, "cpu:0")
+    await _apply(world, **ONE, until=Milestone.SERVING)
+    await _apply(world, **ONE, max_batch=7, max_prompt_len=9, until=Milestone.SERVING)
+    back = await _apply(world, **BOTH, max_batch=7, max_prompt_len=9)
+    assert (back.outcome, world.stage.loads()) == ("applied", 2)
+    replicas = _replicas(world).values()
+    assert [each.engine_limits.max_batch for each in replicas] == [7, 7]
+    assert [each.changes.text.limits.max_prompt_len for each in replicas] == [9, 9]
+    slow.release("finish")
+    assert [failure_of(await collect(each)) for each in answers] == [None, None]
+
+
+@pytest.mark.parametrize("role", ["text", "engine"])
+async def test_l3_a_replica_that_cannot_be_taken_back_drains_on(replicated, role):
+    world = await replicated()
+    _, answers, slow = await _streams_on(world, "cpu:0")
+    dropped = await _apply(world, **ONE, until=Milestone.SERVING)
+    before = world.dump()
+    refusal = world.stage.order("prepare", where={"role": role}, **REFUSED)
+    back = await _apply(world, **BOTH, max_batch=7, max_prompt_len=9)
+    assert back.outcome == "failed"
+    await world.comes_back_to(before, "tasks")  # the drain may just have begun to wait
+    assert not dropped.has(Milestone.CLOSED)
+    refusal.release()
+    slow.release("finish")
+    assert [failure_of(await collect(each)) for each in answers] == [None, None]
+    await reached(dropped)
+    assert set(world.house.ledger.view()) == {"a#1/1"}
+
+
+async def test_a_plan_says_that_a_replica_is_taken_back(replicated):
+    world = await replicated()
+    _, answers, slow = await _streams_on(world, "cpu:0")
+    await _apply(world, **ONE, until=Milestone.SERVING)
+    world.text = document(world.model("a", **BOTH), devices=PARTS)
+    planned = await world.steering.plan()
+    held = {each.device: each.total_bytes for each in world.house.ledger.held().values()}
+    assert {each["device"]: each["peak"]["total_bytes"] for each in planned["devices"]} == held
+    back = await reached(world.edit(world.text))
+    assert [step.name for step in back.models["a"].steps] == planned["models"][0]["steps"]
+    assert planned["models"][0]["steps"] == ["update", "take_back"]
+    slow.release("finish")
+    assert [failure_of(await collect(each)) for each in answers] == [None, None]
+
+
+async def test_a_replica_that_died_as_it_drained_is_loaded_again(replicated):
+    world = await replicated()
+    answer, answers, slow = await _streams_on(world, "cpu:0")
+    dropped = await _apply(world, **{**ONE, "reload": {"drain_timeout_s": 600}}, until=Milestone.SERVING)
+    (leaver,) = world.unit("a").departing
+    os.kill(leaver.replica.pids["engine"], signal.SIGKILL)
+    assert failure_of(await collect(answer)) == "engine_died"
+    await reached(dropped)
+    back = await _apply(world, **BOTH)
+    assert (back.outcome, world.stage.loads()) == ("applied", 3)
+    slow.release("finish")
+    assert [failure_of(await collect(each)) for each in answers if each is not answer] == [None]
+
+
+async def test_a_replica_that_drains_is_told_of_and_ended_by_an_operator(replicated):
+    world = await replicated()
+    answer, answers, slow = await _streams_on(world, "cpu:0")
+    dropped = await _apply(world, **ONE, until=Milestone.SERVING)
+    states = {each["replica"]: each["state"] for each in world.status()["models"]["a"]["serving"]["replicas"]}
+    assert states == {"a#1": "draining", "a#1/1": "ready"}
+    asked = draining(world.house, "a")
+    (one,) = asked.view()["replicas"]
+    assert (one["replica"], one["device"], one["state"], one["requests"]) == ("a#1", "cpu:0", "draining", 1)
+    assert 0 < one["left_s"] <= one["limit_s"] == 30.0
+    asked.end("uid:7")
+    assert failure_of(await collect(answer)) == "draining"
+    await asked.closed()
+    (one,) = asked.view()["replicas"]
+    assert (one["state"], one["left_s"], one["ended"], one["by"]) == ("gone", 0.0, 1, "uid:7")
+    (drain,) = [step for step in (await reached(dropped)).models["a"].steps if step.name == "drain"]
+    assert (drain.detail["ended"], drain.detail["by"]) == (1, "uid:7")
+    slow.release("finish")
+    assert [failure_of(await collect(each)) for each in answers if each is not answer] == [None]
+
+
+async def test_whoever_waits_for_a_replica_that_is_taken_back_is_told(replicated):
+    world = await replicated()
+    _, answers, slow = await _streams_on(world, "cpu:0")
+    await _apply(world, **ONE, until=Milestone.SERVING)
+    asked = draining(world.house, "a")
+    waiting = world.spawned(asked.closed())
+    await _apply(world, **BOTH)
+    await waiting
+    (one,) = asked.view()["replicas"]
+    assert (one["state"], one["ended"]) == ("serving", 0)
+    slow.release("finish")
+    assert [failure_of(await collect(each)) for each in answers] == [None, None]
 
 
 async def test_a_replica_that_cannot_be_added_changes_nothing(replicated):
