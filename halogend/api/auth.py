@@ -1,19 +1,21 @@
 """Who may come in: one guard before an application, one key for each request.
 
-Knows keys by name and scope. What a key's file is, and when it changes, is none of its business:
-it asks for the keyring anew at every request, so that a change of keys touches no request that runs.
+Where nobody wrote who may, the listener is loopback's: then it is for who is on this machine, and not for a page in a
+browser there that came from elsewhere. Knows keys by name and scope. What a key's file is, and when it changes, is none
+of its business: it asks for the keyring anew at every request, so that a change of keys touches no request that runs.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from halogend.api.errors import response_to
+from halogend.api.own_names import is_own
 from halogend.api.quotas import Quotas
 from halogend.control.keys import Key, Keyring
 from halogend.control.requests import RequestError
@@ -24,13 +26,20 @@ log = structlog.get_logger(__name__)
 PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics"})
 """Need no key: kubelets, monitors and scrapers have none, and they tell of no request's content."""
 
+_FOREIGN = (
+    "`{host}` is no name of this machine. Without `server.auth` only requests to an IP address, to localhost or to the "
+    "machine's own name are answered: otherwise any web page could use this server through a name that it has point "
+    "here. Behind a proxy let that send `Host: localhost`, list keys under `server.auth`, or write `auth: none` there, "
+    "which states that open access is meant."
+)
 _REALM = 'Bearer realm="halogend"'
 _LOG_EVERY_S = 10.0
 
 
 class Guard:
     """Passes what may come in, with the key in the scope's state as `grant` and its name as `key`; answers the rest.
-    Where everybody may, that is for inference alone: a guarded admin listener always wants a key."""
+    Where everybody may, that is for inference alone: a guarded admin listener always wants a key. `names` are the
+    machine's own."""
 
     def __init__(
         self,
@@ -39,18 +48,25 @@ class Guard:
         scope: str,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
+        names: Collection[str] = (),
     ) -> None:
         self._app = app
         self._keyring = keyring
         self._scope = scope
         self._metrics = metrics
         self._clock = clock
+        self._names = names
         self._quotas = Quotas()
         self._logged_at: float | None = None
         self._unlogged = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         keyring = self._keyring()
+        if scope["type"] == "http" and keyring.is_unstated and not is_own(host := _host(scope), self._names):
+            error = RequestError("host_not_allowed", _FOREIGN.format(host=host), param="Host")
+            self._refused(error, None, scope)
+            await response_to(error)(scope, receive, send)
+            return
         if scope["type"] != "http" or (self._scope == "infer" and (keyring.is_open or scope["path"] in PROBES)):
             await self._app(scope, receive, send)
             return
@@ -80,6 +96,11 @@ class Guard:
         client = (scope.get("client") or ("",))[0]
         log.warning("access_refused", code=error.code, key=name, client=client, others_since=self._unlogged)
         self._logged_at, self._unlogged = now, 0
+
+
+def _host(scope: Scope) -> str:
+    """As the client wrote it; empty for HTTP/1.0 without one."""
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
 
 
 def bearer(scope: Scope) -> bytes:

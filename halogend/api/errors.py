@@ -62,6 +62,7 @@ ERRORS: dict[str, ErrorRow] = {
     "invalid_api_key": ErrorRow(401, _INVALID, Code.NO_VALID_KEY),
     "insufficient_scope": ErrorRow(403, _INVALID, Code.KEY_SCOPE),
     "class_not_allowed": ErrorRow(403, _INVALID, Code.CLASS_NOT_ALLOWED),
+    "host_not_allowed": ErrorRow(421, _INVALID, Code.HOST_NOT_ALLOWED),
     "rate_limited": ErrorRow(429, _LIMITED, Code.KEY_QUOTA, retry=True, retry_after_s=1),
     "too_many_at_once": ErrorRow(429, _LIMITED, Code.KEY_QUOTA, retry=True, retry_after_s=1),
     # what is addressed

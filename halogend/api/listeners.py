@@ -133,7 +133,13 @@ class Listeners:
         if wish is None:
             return None
         access, now = wish.access, time.monotonic()
-        after = before.followed_by(access.keys, access.overlap_s, now, lets_all_infer=access.lets_all_infer)
+        after = before.followed_by(
+            access.keys,
+            access.overlap_s,
+            now,
+            lets_all_infer=access.lets_all_infer,
+            is_unstated=access.is_unstated,
+        )
         self._give(before if after.is_open else after, self._serving.rings, wish.rings)
         problem = await self._serve(wish)
         if problem is not None:
@@ -200,7 +206,8 @@ class Listeners:
     def _application(self, name: str, address: Address, ring: _Ring) -> ASGIApp:
         """A unix socket's guard is its file mode."""
         if name == "inference":
-            return Guard(self._make.inference(), ring.read, "infer", self._metrics)
+            names = (socket.gethostname().lower(),)
+            return Guard(self._make.inference(), ring.read, "infer", self._metrics, names=names)
         if isinstance(address, TcpAddress):
             return Guard(self._make.admin(), ring.read, "admin", self._metrics)
         return self._make.admin()

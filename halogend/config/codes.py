@@ -151,6 +151,7 @@ class Code(enum.StrEnum):
     CLASS_NOT_KNOWN = "HAP-1020"
     CLASS_NOT_ALLOWED = "HAP-1021"
     KEY_QUOTA = "HAP-1022"
+    HOST_NOT_ALLOWED = "HAP-1023"
 
 
 def find(text: str) -> Code | None:

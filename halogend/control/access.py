@@ -26,7 +26,8 @@ from halogend.control.keys import WEAK_BYTES, Key, KeyFileError, read_key
 @dataclass(frozen=True, slots=True)
 class Access:
     """Keys, certificates, and the files they came from. `keys` None: everybody may; `lets_all_infer`: they are for an
-    admin listener alone. `admin_tls` is what an admin listener on TCP takes; `prints` are fingerprints by path."""
+    admin listener alone; `is_unstated`: nobody wrote that everybody may. `admin_tls` is what an admin listener on TCP
+    takes; `prints` are fingerprints by path."""
 
     keys: tuple[Key, ...] | None = None
     overlap_s: float = 0.0
@@ -35,6 +36,7 @@ class Access:
     admin_tls: Certificate | None = None
     prints: Mapping[str, str] = field(default_factory=dict)
     signatures: Mapping[Path, Signature] = field(default_factory=dict)
+    is_unstated: bool = False
 
     def certificates(self) -> tuple[str, ...]:
         """Their fingerprints."""
@@ -90,7 +92,7 @@ def look(
     admin_tls = (own if server.admin_tls is not None else tls) if on_tcp else None
     overlap_s = 0.0 if auth is None else auth.overlap_s
     lets_all = auth is not None and auth.lets_all_infer
-    access = Access(keys, overlap_s, lets_all, tls, admin_tls, into.prints, into.signatures)
+    access = Access(keys, overlap_s, lets_all, tls, admin_tls, into.prints, into.signatures, auth is None)
     return access, tuple(into.facts)
 
 

@@ -53,12 +53,13 @@ class Retired:
 @dataclass(frozen=True, slots=True)
 class Keyring:
     """The keys of one document and the values they had before. `keys` None: everybody may; `lets_all_infer`: they are
-    for an admin listener alone."""
+    for an admin listener alone; `is_unstated`: nobody wrote that everybody may, it is so for who is on the machine."""
 
     keys: tuple[Key, ...] | None = None
     overlap_s: float = 0.0
     retired: tuple[Retired, ...] = ()
     lets_all_infer: bool = False
+    is_unstated: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -81,12 +82,18 @@ class Keyring:
         return found
 
     def followed_by(
-        self, keys: tuple[Key, ...] | None, overlap_s: float, now: float, *, lets_all_infer: bool = False
+        self,
+        keys: tuple[Key, ...] | None,
+        overlap_s: float,
+        now: float,
+        *,
+        lets_all_infer: bool = False,
+        is_unstated: bool = False,
     ) -> Keyring:
         """What is accepted once `keys` are read: a value that changed under its name stays for `overlap_s`,
         a name that is gone is gone."""
         if keys is None:
-            return Keyring()
+            return Keyring(is_unstated=is_unstated)
         values = {key.name: key.digest for key in keys}
         gone = (Retired(k.name, k.digest, now) for k in self.keys or () if values.get(k.name) not in {None, k.digest})
         held = Keyring(keys, overlap_s)

@@ -125,6 +125,20 @@ async def test_keys_come_change_and_go_on_one_port(house: House) -> None:
     assert house.listeners.view()["auth"] == "open"
 
 
+async def test_without_keys_a_listener_is_for_who_is_on_the_machine(house: House) -> None:
+    async def asked(host: str) -> int:
+        async with httpx.AsyncClient() as client:
+            return (await client.get(f"http://127.0.0.1:{house.port}/v1/models", headers={"host": host})).status_code
+
+    foreign = f"rebind.example:{house.port}"
+    assert await house.apply(Access(is_unstated=True)) is None
+    assert [await asked(each) for each in (foreign, socket.gethostname(), "localhost")] == [421, 200, 200]
+    assert await house.apply(Access()) is None  # open access was written
+    assert await asked(foreign) == 200
+    assert await house.apply(Access(is_unstated=True)) is None
+    assert await asked(foreign) == 421
+
+
 async def test_a_stream_is_never_asked_again(house: House) -> None:
     house.router.manual = True
     await house.apply(Access(keys=keys(a="one")))

@@ -77,5 +77,12 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
     "HAP-1022": ("the API key asks for too much",
         "The key has as many requests running as `max_concurrent` allows, or sent more than `rpm` a minute.",
         "Try again after the seconds in Retry-After; raise the key's limit under `server.auth.keys`."),
+    "HAP-1023": ("the request is for another host",
+        ("Without `server.auth` the inference listener is for programs on this machine. The `Host` of the request is "
+         "neither an IP address nor `localhost` nor the machine's own name, as is that of a web page whose name was "
+         "made to point to 127.0.0.1 (DNS rebinding)."),
+        ("Ask for 127.0.0.1 or localhost. Let a reverse proxy send `Host: localhost` (nginx: `proxy_set_header Host "
+         "localhost`), list keys under `server.auth`, or write `server.auth: none` where everybody who reaches the "
+         "listener may use it.")),
 }
 # fmt: on
