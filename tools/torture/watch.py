@@ -13,7 +13,6 @@ from torture.stage import Fault, Stage
 _KEEP_EVERY_S = 1.0
 _POLICY_EVERY_S = 1.0
 _READ_EVERY_S = 0.1
-_FIND_EVERY = 5  # readings between two looks for new processes
 
 
 async def turn_policies(stage: Stage) -> None:
@@ -78,17 +77,17 @@ class Memory:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        pids: list[int] = []
-        turn = 0
         while True:
-            if turn % _FIND_EVERY == 0:
-                pids = descendants(self._pid)
-                self._roles |= {pid: role_of(pid) for pid in pids if not self._roles.get(pid)}
-            held = {pid: held_bytes(pid) for pid in pids}
-            if sum(held.values()) > sum(self._peak.values()):
-                self._peak = held
-            turn += 1
+            self.look()
             await asyncio.sleep(_READ_EVERY_S)
+
+    def look(self) -> None:
+        """Processes are found anew each time: those of a small generation may have come, and its old one gone, in less
+        than half a second."""
+        held = {pid: held_bytes(pid) for pid in descendants(self._pid)}
+        self._roles |= {pid: role_of(pid) for pid in held if not self._roles.get(pid)}
+        if sum(held.values()) > sum(self._peak.values()):
+            self._peak = held
 
     def begin(self) -> None:
         self._peak = {}
