@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from halogend.cli.show import hold_line, problem_line
+from halogend.cli.show import hold_line, load_time, problem_line, span
 
 _HEADLINES = {
     "unchanged": "nothing to do",
@@ -63,7 +63,7 @@ def _models(plan: dict[str, Any]) -> Iterator[str]:
 def _loads(expected_s: list[float], at_once: int) -> str:
     """Side by side they share the cores, so that together they take hardly less."""
     how = "one after the other" if at_once == 1 else f"up to {at_once} at once"
-    return f"{len(expected_s)} loads, {how}: about {_seconds(sum(expected_s))}"
+    return f"{len(expected_s)} loads, {how}: about {span(sum(expected_s))}"
 
 
 def _details(model: dict[str, Any]) -> Iterator[str]:
@@ -75,7 +75,7 @@ def _details(model: dict[str, Any]) -> Iterator[str]:
         kv, most = model["at_start"]["kv_bytes"], (model["after"] or model["at_start"])["kv_bytes"]
         yield f"KV pool {_mib(kv)} MiB" + (f", later {_mib(most)}" if most != kv else "")
     if model["probation_s"]:
-        limit = _seconds(model["probation_s"])
+        limit = span(model["probation_s"])
         yield f"on probation for {limit}: the old one stands by and keeps its memory until then"
     if model["drain"]:
         yield _drain(model["drain"])
@@ -106,7 +106,7 @@ def _way(model: dict[str, Any]) -> Iterator[str]:
 def _load(load: dict[str, Any]) -> str:
     again = ", rounded once more" if load["requantised"] else ""
     read, held = f"{_mib(load['read_bytes'])} MiB of {load['stored']}", f"{_mib(load['held_bytes'])} MiB"
-    return f"load {read} -> {held} in {load['precision']}{again}{_mapped(load)}, about {_seconds(load['expected_s'])}"
+    return f"load {read} -> {held} in {load['precision']}{again}{_mapped(load)}, {load_time(load)}"
 
 
 def _mapped(load: dict[str, Any]) -> str:
@@ -118,7 +118,7 @@ def _mapped(load: dict[str, Any]) -> str:
 
 
 def _drain(drain: dict[str, Any]) -> str:
-    text = f"drain up to {_seconds(drain['limit_s'])}: {_count(drain['running'], 'request')} running"
+    text = f"drain up to {span(drain['limit_s'])}: {_count(drain['running'], 'request')} running"
     return text + (f", {drain['may_outlive']} may outlive it and be cut" if drain["may_outlive"] else "")
 
 
@@ -164,10 +164,6 @@ def _value(field: str, value: Any) -> str:
 
 def _count(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "s")
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _mib(count: int) -> str:

@@ -68,7 +68,25 @@ def step_facts(facts: dict[str, Any]) -> str:
 def _load(load: dict[str, Any]) -> str:
     again = ", rounded once more" if load["requantised"] else ""
     read, held = mib(load["read_bytes"]), mib(load["held_bytes"])
-    return f"load: {read} of {load['stored']} -> {held} in {load['precision']}{again}, about {load['expected_s']:.0f} s"
+    return f"load: {read} of {load['stored']} -> {held} in {load['precision']}{again}, {load_time(load)}"
+
+
+def span(seconds: float) -> str:
+    """Such as `0.4 s`, `20 s` or `3 min`."""
+    if seconds < 120:
+        return f"{seconds:.1f} s" if 0 < seconds < 1 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min"
+
+
+def load_time(load: dict[str, Any]) -> str:
+    """Such as `about 20 s by size`, or with what the loads like it took that it was learned from."""
+    about = f"about {span(load['expected_s'])}"
+    if not load.get("learned_from"):
+        return f"{about} by size"
+    least, most = (span(load[key]) for key in ("expected_least_s", "expected_most_s"))
+    taken = least if least == most else f"{least} to {most}"
+    count = load["learned_from"]
+    return f"{about} ({taken} the last {count} times)" if count > 1 else f"{about} (as the last time)"
 
 
 def _change(change: dict[str, Any]) -> str:

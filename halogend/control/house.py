@@ -15,6 +15,7 @@ from halogend.control.generation import Generation
 from halogend.control.health import SPEAKING_S
 from halogend.control.ledger import Holding, Ledger
 from halogend.control.lingering import Lingering
+from halogend.control.pace import Pace
 from halogend.control.peaks import touched
 from halogend.control.process import Host
 from halogend.control.receipts import ModelRecord, StepRecord
@@ -44,6 +45,7 @@ class House:
     units: dict[str, Unit] = field(default_factory=dict)
     loads: Slots = field(default_factory=Slots)
     lingering: Lingering = field(default_factory=Lingering)
+    pace: Pace = field(default_factory=Pace)
     clock: Callable[[], float] = time.time
 
     @cached_property
@@ -126,6 +128,10 @@ class House:
     def any_serving(self) -> bool:
         """Would a load take time from anybody?"""
         return any(unit.alive() is not None or unit.draining for unit in self.units.values())
+
+    def has_company(self) -> bool:
+        """Would a load that is admitted share its cores with anybody?"""
+        return self.any_serving() or self.loads.taken > 1
 
     def is_quiet(self) -> bool:
         """Is no change on its way, nothing loaded, and nobody about to be?"""

@@ -21,6 +21,7 @@ from halogend.control.facts import checkpoint_fingerprint
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load_progress import progress_of
+from halogend.control.pace import Took
 from halogend.control.plan import mib
 from halogend.control.receipts import ModelRecord, StepRecord
 from halogend.control.replica import Replica
@@ -54,7 +55,7 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
                 house.state(generation, "loading")
                 step.detail.update(generation=generation.number, expected_bytes=expected)
                 _give_spare(generation.replicas, house, step)
-                async with _telling(target.name, generation.replicas):
+                async with _timed(target, house), _telling(target.name, generation.replicas):
                     await unless_superseded(unit, target, generation.start())
                     await unless_superseded(unit, target, check_unchanged(generation.spec))
                 await generation.measure()
@@ -83,7 +84,7 @@ async def load_replicas(
                 expected = _enter(replicas, wanted.parts, pools, house)
                 step.detail.update(replicas=[replica.name for replica in replicas], expected_bytes=expected)
                 _give_spare(replicas, house, step)
-                async with _telling(unit.name, replicas):
+                async with _timed(wanted.parts[0], house), _telling(unit.name, replicas):
                     started, needed = all_of(replica.start() for replica in replicas), wanted.indispensable
                     await unless_superseded(unit, wanted.target, started, needed)
                     await unless_superseded(unit, wanted.target, check_unchanged(specs[0]), needed)
@@ -158,6 +159,15 @@ async def check_unchanged(spec: ReplicaSpec) -> None:
     if now != spec.fingerprint:
         message = f"{path}: changed while it was loaded; reload again when it is whole"
         raise StartError(Failure(code=FILE_UNREADABLE, message=message))
+
+
+@contextlib.asynccontextmanager
+async def _timed(target: Target, house: House) -> AsyncIterator[None]:
+    """What it took says how long the next one takes, unless it failed."""
+    began, in_company = time.monotonic(), house.has_company()
+    yield
+    seconds = time.monotonic() - began
+    house.pace.note(Took(target.load.expected_s, seconds, in_company or house.loads.taken > 1))
 
 
 @contextlib.asynccontextmanager

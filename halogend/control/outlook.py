@@ -12,7 +12,7 @@ from halogend.control.barrier import Barrier
 from halogend.control.forecast import Forecast
 from halogend.control.house import House
 from halogend.control.in_force import InForce
-from halogend.control.plan import Plan, has_changes
+from halogend.control.plan import ModelPlan, Plan, has_changes
 from halogend.control.planning import Draft
 from halogend.control.presence import presence
 from halogend.control.strategy import Now, decide
@@ -38,7 +38,16 @@ class Outlook:
             plan, bytes_ = decide(now, drafted.wanted, (old, new))
         differs = () if old is None else changes((old.server, self.in_force.access), (new.server, drafted.access))
         fields = [each for each in plan.server_changes if each["field"] != "server.auth"]  # told key by key
-        return replace(plan, server_changes=(*fields, *differs)), bytes_
+        models = tuple(self._timed(each) for each in plan.models)
+        return replace(plan, models=models, server_changes=(*fields, *differs)), bytes_
+
+    def _timed(self, plan: ModelPlan) -> ModelPlan:
+        """With what loads like its own took lately."""
+        if plan.load is None or plan.target is None:
+            return plan
+        goes_first = [plan.model] if plan.target.replaces else []
+        in_company = any(unit.alive() is not None for unit in self.house.units.values() if unit.name not in goes_first)
+        return replace(plan, expected=self.house.pace.expect(plan.load.expected_s, in_company=in_company))
 
     def _goals(self) -> dict[str, Target | None]:
         """What each wanted model is, or will be when all is done; None for one in trouble."""

@@ -19,6 +19,7 @@ from halogend.config.schema import DeviceRef, Document
 from halogend.config.values import cores_text
 from halogend.control.facts import Inputs
 from halogend.control.load_plan import LoadPlan
+from halogend.control.pace import Expected
 from halogend.control.receipts import ModelAction
 from halogend.control.target import Target
 
@@ -26,7 +27,8 @@ from halogend.control.target import Target
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
     """`changes` are JSON-ready: field, old, new, class. `takes_back`: an old generation that drains serves again.
-    An update `gains` so many replicas that are loaded, `regains` so many that were to leave, and `loses` so many."""
+    An update `gains` so many replicas that are loaded, `regains` so many that were to leave, and `loses` so many.
+    `expected` is how long the load takes, where that is known better than by its sizes."""
 
     model: str
     action: ModelAction
@@ -36,12 +38,20 @@ class ModelPlan:
     gains: int = 0
     regains: int = 0
     loses: int = 0
+    expected: Expected | None = None
 
     @property
     def load(self) -> LoadPlan | None:
         """What loading the target takes, where that is what is planned."""
         loads = self.action in (ModelAction.CREATE, ModelAction.REPLACE) and not self.takes_back
         return self.target.load if loads and self.target is not None else None
+
+    @property
+    def load_view(self) -> dict[str, Any] | None:
+        """JSON-ready: what the load reads and holds, and how long it should take."""
+        if self.load is None:
+            return None
+        return self.load.view() | (self.expected or Expected.by_size(self.load.expected_s)).view()
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,5 +343,4 @@ class Reconciler:
 
 
 def _record(plan: ModelPlan, receipt: Receipt) -> ModelRecord:
-    load = None if plan.load is None else plan.load.view()
-    return ModelRecord(plan.model, plan.action, plan.changes, load, receipt=receipt.id)
+    return ModelRecord(plan.model, plan.action, plan.changes, plan.load_view, receipt=receipt.id)
