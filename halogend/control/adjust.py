@@ -1,8 +1,8 @@
 """A change of a generation that runs: every worker prepares it, then all take it, or none does.
 
 Replicas that it gains are loaded beforehand, or left a moment ago and drain no more meanwhile; those that it loses
-drain afterwards. Owns the messages of a
-live change and its bytes in the ledger; which generation serves is not its business.
+drain afterwards. Owns the messages of a live change and its bytes in the ledger; which generation serves is not its
+business.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.replica import Replica
-from halogend.control.retired import Leaver
+from halogend.control.retired import Leaver, Stage
 from halogend.control.target import Target, with_pool
 from halogend.wire.messages import EngineLimits, PrepareEngine, PrepareText
 
@@ -31,9 +31,10 @@ class Joining:
         return tuple(each.replica for each in self.returners)
 
     def put_back(self) -> None:
-        """Nothing comes of it: those that were to return drain on."""
+        """Nothing comes of it: those that have not returned drain on."""
         for each in self.returners:
-            each.put_back()
+            if each.stage is Stage.TAKEN:
+                each.put_back()
 
 
 NOBODY = Joining()

@@ -64,6 +64,10 @@ class Generation:
         """Whoever may hold requests."""
         return [*self.replicas, *self.leaving]
 
+    def state_of(self, replica: Replica) -> str:
+        """For people: one that leaves drains, whatever else it is."""
+        return "draining" if replica in self.leaving else str(replica.state)
+
     @property
     def parts(self) -> list[Replica]:
         """Its places, also those that are loaded to be."""

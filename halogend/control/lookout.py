@@ -65,14 +65,18 @@ class Lookout:
         self._models = now
 
     def _look_at_replicas(self) -> None:
-        """Of generations that have several; what becomes of the only one is told of its generation."""
-        copied = [each for unit in self._units.values() for each in unit.generations if len(each.replicas) > 1]
-        now = {replica.name: _replica(each, replica) for each in copied for replica in each.replicas}
+        """Of generations that have several, or had; what becomes of the only one is told of its generation."""
+        everybody = [each for unit in self._units.values() for each in unit.generations]
+        copied = [each for each in everybody if len(each.everybody) > 1 or self._knows(each)]
+        now = {replica.name: _replica(each, replica) for each in copied for replica in each.everybody}
         gone = {name: {**view, "state": "gone"} for name, view in self._replicas.items() if name not in now}
         for name, view in {**gone, **now}.items():
             if view != self._replicas.get(name):
                 self._events.publish("replica", replica=name, **view)
         self._replicas = now
+
+    def _knows(self, generation: Generation) -> bool:
+        return any(each.name in self._replicas for each in generation.everybody)
 
     def _look_at_loads(self) -> None:
         loading = [into for each in self._units.values() if (into := each.filling) is not None]
@@ -101,7 +105,7 @@ def _model(unit: Unit) -> View:
 
 def _replica(generation: Generation, replica: Replica) -> View:
     numbers = {"model": generation.model, "generation": generation.number}
-    return {**numbers, "device": replica.spec.device, "state": str(replica.state)}
+    return {**numbers, "device": replica.spec.device, "state": generation.state_of(replica)}
 
 
 def _progress(generation: Generation) -> View:

@@ -102,19 +102,16 @@ def _generation(generation: Generation | None, house: House) -> dict[str, Any] |
         "blocks_total": 0 if stats is None else stats.blocks_total,
         "held_bytes": generation.measured_bytes,
         "kernels": generation.kernels,
-        "replicas": [
-            *(_replica(each) for each in generation.replicas),
-            *({**_replica(each), "state": "draining"} for each in generation.leaving),
-        ],
+        "replicas": [_replica(generation, each) for each in generation.everybody],
     }
 
 
-def _replica(replica: Replica) -> dict[str, Any]:
+def _replica(generation: Generation, replica: Replica) -> dict[str, Any]:
     return {
         "replica": replica.name,
         "device": replica.spec.device,
         "weight": replica.weight,
-        "state": replica.state,
+        "state": generation.state_of(replica),
         "requests": len(replica.leases),
         "pids": replica.pids,
         "held_bytes": replica.memory.measured_bytes,

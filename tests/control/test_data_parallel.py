@@ -426,6 +426,22 @@ async def test_a_death_and_the_return_of_a_replica_are_heard_of(replicated):
     assert states[1:-1]
 
 
+async def test_of_two_replicas_only_the_one_that_goes_is_told_to_be_gone(replicated):
+    world = await replicated()
+    lookout, began = Lookout(world.reconciler, world.steering), world.house.events.last_id
+    _, answers, slow = await _streams_on(world, "cpu:0")
+    lookout.tick()
+    dropped = await _apply(world, **ONE, until=Milestone.SERVING)
+    lookout.tick()
+    slow.release("finish")
+    assert [failure_of(await collect(each)) for each in answers] == [None, None]
+    await reached(dropped)
+    lookout.tick()
+    told = [each for each in world.house.events.after(int(began.partition("-")[2])) if each.kind == "replica"]
+    states = {name: [each.data["state"] for each in told if each.data["replica"] == name] for name in ("a#1", "a#1/1")}
+    assert states == {"a#1": ["ready", "draining", "gone"], "a#1/1": ["ready"]}
+
+
 async def test_a_fault_of_one_try_does_not_end_the_tries(replicated, monkeypatch):
     world = await replicated()
     monkeypatch.setattr(mend, "BACKOFF_S", (0.0,))

@@ -114,7 +114,7 @@ function servingState(model) {
 }
 
 function replicaRow(replica) {
-  const state = element("span", replica.state, replica.state === "ready" ? "quiet" : "bad");
+  const state = element("span", replica.state, ["ready", "draining"].includes(replica.state) ? "quiet" : "bad");
   const where = element("td", `${replica.replica} on ${replica.device}`, "path");
   return row("", state, "", number(replica.requests), "", number(mib(replica.held_bytes)), where);
 }
