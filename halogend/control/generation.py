@@ -201,9 +201,11 @@ class Generation:
             self._bury(newcomer)
 
     def drop(self, replica: Replica) -> None:
-        """It takes no further request; `let_go` when it was stopped."""
+        """It takes no further request, and nobody starts a dead one again; `let_go` when it was stopped."""
         self.replicas.remove(replica)
         self.leaving.append(replica)
+        if (work := self._attended.get(replica)) is not None:
+            work.cancel()
 
     def keep(self, replica: Replica) -> None:
         """The inverse of `drop`."""
@@ -223,6 +225,11 @@ class Generation:
             return
         task = self._attended[dead] = asyncio.create_task(work)
         task.add_done_callback(lambda done: self._attended.pop(dead, None))
+
+    async def unattended(self, replica: Replica) -> None:
+        """Returns when nobody starts another in its place, who would have its bytes."""
+        if (work := self._attended.get(replica)) is not None:
+            await asyncio.wait([work])
 
     # --- leases -------------------------------------------------------------------------------
 

@@ -148,6 +148,22 @@ async def test_a_replica_is_tried_again_and_again_and_never_from_other_files(rep
     await _all_serve(world)
 
 
+async def test_a_dead_replica_whose_device_is_taken_off_is_not_started_again(replicated):
+    world = await replicated()
+    back = world.stage.hold("load", role="engine")
+    await _kill(world, "cpu:0")
+    await back.reached()
+    dropped = await _apply(world, **ONE)
+    assert dropped.outcome == "applied"
+    assert set(world.house.ledger.view()) == {"a#1/1"}
+    assert world.children() == set(world.unit("a").serving.pids.values())
+    back.release()
+    added = await _apply(world, **BOTH)
+    assert added.outcome == "applied"
+    await _all_serve(world)
+    assert set(world.house.ledger.view()) == {"a#1/1", "a#1/2"}
+
+
 async def test_when_all_are_dead_the_generation_is_and_the_model_is_started_again(replicated):
     world = await replicated()
     back = world.stage.hold("load", role="engine", times=1)
