@@ -35,10 +35,11 @@ def test_nvidia(stack, local, spilled):
 
 
 @pytest.mark.parametrize(
-    ("sgpr", "vgpr", "memory", "spilled"), [(0, 0, 0, 0), (2, 0, 0, 0), (2, 0, 8, 2), (0, 7, 28, 7), (2, 7, 36, 9)]
+    ("sgpr", "vgpr", "memory", "spilled"),
+    [(0, 0, 0, 0), (2, 0, 0, 0), (2, 0, 8, 2), (0, 7, 28, 7), (2, 7, 36, 9), (0, 0, 16, 4)],
 )
 def test_amd(sgpr, vgpr, memory, spilled):
-    """Scalar registers in lanes of vector registers are in no memory."""
+    """Scalar registers in lanes of vector registers are in no memory; memory that no spill explains counts too."""
     assert of_amdgcn(AMDGCN.format(registers=96, sgpr=sgpr, vgpr=vgpr, memory=memory)) == (96, spilled)
 
 

@@ -18,6 +18,7 @@ import triton
 
 from halogen_kernels.triton.targets import Target
 
+_REGISTER_BYTES = 4
 _CUDA = re.compile(r"\bREG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)\s+LOCAL:(\d+)")
 
 
@@ -70,8 +71,9 @@ def of_cuobjdump(text: str) -> tuple[int, int]:
 
 
 def of_amdgcn(text: str) -> tuple[int, int]:
-    """(vector registers, registers in memory) of the one kernel in `text`. Scalar registers that there are too few of
-    are kept in the lanes of vector registers; they count if the kernel has memory of its own at all."""
+    """(vector registers, registers in memory) of the one kernel in `text`: those that the compiler says it spilled, or
+    as many as a thread's own memory holds, if that is more. Scalar registers that there are too few of are kept in the
+    lanes of vector registers; they count if a thread has memory of its own at all."""
 
     def number(key: str) -> int:
         found = re.search(rf"^\s*\.{key}:\s*(\d+)", text, re.MULTILINE)
@@ -80,6 +82,7 @@ def of_amdgcn(text: str) -> tuple[int, int]:
         return int(found[1])
 
     registers, spilled = number("vgpr_count"), number("vgpr_spill_count")
-    if number("private_segment_fixed_size"):
+    own_bytes = number("private_segment_fixed_size")
+    if own_bytes:
         spilled += number("sgpr_spill_count")
-    return registers, spilled
+    return registers, max(spilled, -(-own_bytes // _REGISTER_BYTES))
