@@ -63,6 +63,19 @@ def sixteenths(words, one, BIT: tl.constexpr):
 
 
 @triton.jit
+def quad_planes(codes, first_out, rows, stride, words, QUADS: tl.constexpr, GROUPS: tl.constexpr):
+    """Where QUADS quads of an int4 matrix lie, from its row `first_out` on, in its first GROUPS groups of columns:
+    addresses of the words that come `words` [N] after a tile's first, [N, QUADS]; the places of scales and minima of
+    their first rows, [GROUPS, QUADS]; which quads there are, [QUADS]."""
+    quads = first_out // 4 + tl.arange(0, QUADS)
+    tile = (quads // TILE_QUADS).to(tl.int64) * (stride // GROUP)
+    codes_at = codes.to(tl.pointer_type(tl.uint32), bitcast=True)
+    codes_at += (tile * GROUP_WORDS + quads % TILE_QUADS)[None, :] + words[:, None]
+    scale_at = (tile * GROUP + quads % TILE_QUADS * 4)[None, :] + (tl.arange(0, GROUPS) * GROUP)[:, None]
+    return codes_at, scale_at, quads < (rows + 31) // 32 * TILE_QUADS
+
+
+@triton.jit
 def in_order(first, second, third, fourth, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """[ROWS, COLUMNS / 4] of each of the quads' rows -> [ROWS, COLUMNS]."""
     pairs = tl.join(tl.join(first, third), tl.join(second, fourth))

@@ -20,14 +20,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from halogen_kernels.triton import tuning
+from halogen_kernels.triton import linear_cases, tuning
 from halogen_kernels.triton.activation import activated
 from halogen_kernels.triton.expert_tables import Tables, codes_of, scales_of
 from halogen_kernels.triton.launching import launch
-from halogen_kernels.triton.matrix import Matrix, imagined, padded
+from halogen_kernels.triton.matrix import Matrix, padded
 from halogen_kernels.triton.quantised_linear import laid_out
 from halogen_kernels.triton.shapes import Shapes
-from halogen_kernels.triton.weight_tiles import products
+from halogen_kernels.triton.weight_tiles import products, put_rows
 from halogen_kernels.values import Activation, ExpertWeights
 
 OP = "experts"
@@ -114,10 +114,8 @@ def expert_kernel(
     if GATED:
         sums = activated(sums, ACTIVATION) * up_sums
     outs = first_out + tl.arange(0, BLOCK_N)
-    inside = kept[:, None] & (outs < out_stride)[None, :]
     sums = tl.where((outs < rows)[None, :], sums, 0.0)
-    at = target.to(tl.int64)[:, None] * out_stride + outs[None, :]
-    tl.store(out + at, sums.to(out.dtype.element_ty), mask=inside)
+    put_rows(out, sums, target.to(tl.int64), kept, outs, outs < out_stride, out_stride)
 
 
 @triton.jit(do_not_specialize=["each", "experts", "width", "stride"])
@@ -230,13 +228,9 @@ def _combine(outer: Tensor, choices: tuple[Tensor, Tensor], tables: Tables) -> T
 def rehearse(shapes: Shapes) -> None:
     if True not in shapes.experts:
         return
-    for dtype in shapes.dtypes:
-        for weights in shapes.weight_formats:
-            matrix = imagined(weights, 64, 64, dtype)
-            table = torch.empty(6, 1, dtype=torch.int64, device="meta")
-            tables = Tables(table, table[:3], matrix, matrix, 1)
-            for n in tuning.representatives(OP, "rows"):
-                chosen = torch.empty(n, 1, dtype=torch.int64, device="meta")
-                x, shares = (torch.empty(n, width, dtype=dtype, device="meta") for width in (64, 1))
-                for kind in shapes.activations:
-                    mixture(x, (chosen, shares), tables, kind)
+    for x, matrix in linear_cases.multiplied(OP, shapes, linear_cases.ROWS):
+        table = x.new_empty((6, 1), dtype=torch.int64)
+        tables = Tables(table, table[:3], matrix, matrix, 1)
+        chosen, shares = x.new_empty((len(x), 1), dtype=torch.int64), x.new_empty((len(x), 1))
+        for kind in shapes.activations:
+            mixture(x, (chosen, shares), tables, kind)

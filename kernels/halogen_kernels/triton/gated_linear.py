@@ -6,19 +6,18 @@ Of plain weights and many rows, the library's two products and `activation` are 
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from halogen_kernels.triton import tuning
+from halogen_kernels.triton import linear_cases, tuning
 from halogen_kernels.triton.activation import activated, activation
 from halogen_kernels.triton.launching import launch
-from halogen_kernels.triton.matrix import Matrix, imagined
+from halogen_kernels.triton.matrix import Matrix
 from halogen_kernels.triton.quantised_linear import laid_out
 from halogen_kernels.triton.shapes import Shapes
-from halogen_kernels.triton.weight_tiles import products
+from halogen_kernels.triton.weight_tiles import products, put_rows
 from halogen_kernels.values import Activation
 
 OP = "gated_linear"
@@ -57,8 +56,7 @@ def gated_kernel(
     )  # fmt: skip
     outs = first_out + tl.arange(0, BLOCK_N)
     values = activated(opened, ACTIVATION) * passed
-    place = row[:, None] * out_stride + outs[None, :]
-    tl.store(out + place, values.to(out.dtype.element_ty), mask=kept[:, None] & (outs < rows)[None, :])
+    put_rows(out, values, row, kept, outs, outs < rows, out_stride)
 
 
 def gated_linear(x: Tensor, gate: Matrix, up: Matrix, kind: Activation) -> Tensor:
@@ -88,9 +86,6 @@ def gated_linear(x: Tensor, gate: Matrix, up: Matrix, kind: Activation) -> Tenso
 
 
 def rehearse(shapes: Shapes) -> None:
-    for dtype in shapes.dtypes:
-        for weights in shapes.weight_formats:
-            matrix = imagined(weights, 64, 64, dtype)
-            for n in tuning.representatives(OP, "rows"):
-                for kind in shapes.activations:
-                    gated_linear(torch.empty(n, 64, dtype=dtype, device="meta"), matrix, matrix, kind)
+    for x, matrix in linear_cases.multiplied(OP, shapes, linear_cases.ROWS):
+        for kind in shapes.activations:
+            gated_linear(x, matrix, matrix, kind)

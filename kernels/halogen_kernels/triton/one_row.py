@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from halogen_kernels.triton.codes import GROUP, GROUP_WORDS, ONE_BITS, TILE_QUADS, in_order, sixteenths
+from halogen_kernels.triton.codes import GROUP, GROUP_WORDS, ONE_BITS, in_order, quad_planes, sixteenths
 
 
 @triton.jit
@@ -45,13 +45,8 @@ def one_row(
     """[1, BLOCK_N]"""
     QUADS: tl.constexpr = BLOCK_N // 4
     GROUPS: tl.constexpr = BLOCK_K // GROUP
-    quads = first_out // 4 + tl.arange(0, QUADS)
     g = tl.arange(0, GROUPS)
-    tile = (quads // TILE_QUADS).to(tl.int64) * (stride // GROUP)
-    there = quads < (rows + 31) // 32 * TILE_QUADS
-    words = codes.to(tl.pointer_type(tl.uint32), bitcast=True)
-    words += (tile * GROUP_WORDS + quads % TILE_QUADS)[None, :] + (g * GROUP_WORDS)[:, None]
-    scale_at = (tile * GROUP + quads % TILE_QUADS * 4)[None, :] + (g * GROUP)[:, None]
+    words, scale_at, there = quad_planes(codes, first_out, rows, stride, g * GROUP_WORDS, QUADS, GROUPS)
     x = x_rows[:, None] + ((g * GROUP)[:, None] + tl.zeros((1, QUADS), dtype=tl.int32))
     # A compiler that does not know that this is a constant keeps it in a register, and both bitwise operations with it
     # are one then.

@@ -18,8 +18,9 @@ from halogen_kernels.triton import attention_cases, tuning
 from halogen_kernels.triton.attention_plan import HEADS_AT_ONCE, SPLIT_TOKENS, AttentionPlan, DecodeRows
 from halogen_kernels.triton.chunked import ChunkedCache
 from halogen_kernels.triton.launching import launch
+from halogen_kernels.triton.paged_arguments import LEAST_DIM, constants, numbers_of, tables_of
 from halogen_kernels.triton.shapes import Shapes
-from halogen_kernels.triton.tiles import LEAST_DIM, LOWEST, constants, fold_tile, lies_in_runs, load_heads, softening
+from halogen_kernels.triton.tiles import LOWEST, fold_tile, lies_in_runs, query_of
 
 _NONE = 4  # values of a tensor that is not used
 
@@ -42,24 +43,15 @@ def _launch_parts(
     queries: Tensor, cache: ChunkedCache, plan: AttentionPlan, rows: DecodeRows, results: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     shape = plan.shape
-    inner, outer = softening(shape.scale, shape.softcap)
     launch(
         context_parts,
         (shape.kv_heads * -(-shape.group // HEADS_AT_ONCE), rows.splits, len(rows.rows)),
         queries,
-        cache.addresses,
-        cache.addresses if cache.scale_addresses is None else cache.scale_addresses,
+        *tables_of(cache),
         rows.tables,
         rows.rows,
         *results,
-        inner,
-        outer,
-        plan.window,
-        cache.chunk_shift,
-        shape.kv_heads,
-        shape.group,
-        queries.stride(0) // shape.head_dim,
-        rows.tables.shape[1],
+        *numbers_of(queries, cache, plan, rows.tables),
         rows.splits,
         SPLIT=max(1, SPLIT_TOKENS // rows.sizes["BLOCK_N"]),
         SOFTCAP=shape.softcap != 0,
@@ -88,38 +80,24 @@ def rehearse(shapes: Shapes) -> None:
         paged_decode(queries, cache, AttentionPlan(plan.shape, plan.window, None, halves), out)
 
 
+@triton.jit
+def tiles_of_part(low, end, part, splits, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr):
+    """The first and the end of the tiles of keys that are one part's, of those with positions `low` to `end` - 1."""
+    first_tile = low // BLOCK_N
+    end_tile = tl.cdiv(end, BLOCK_N)
+    tiles = tl.maximum(tl.cdiv(end_tile - first_tile, splits), SPLIT)
+    first = first_tile + part * tiles
+    return first, tl.minimum(first + tiles, end_tile)
+
+
 @triton.jit(do_not_specialize=["window", "shift", "kv_heads", "group", "row_heads", "table_stride", "splits"])
 def context_parts(
-    queries,
-    addresses,
-    scale_addresses,
-    tables,
-    rows,
-    out,
-    sums,
-    peaks,
-    inner,
-    outer,
-    window,
-    shift,
-    kv_heads,
-    group,
-    row_heads,
-    table_stride,
-    splits,
-    HEAD_DIM: tl.constexpr,
-    D: tl.constexpr,
-    T: tl.constexpr,
-    HEADS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    SPLIT: tl.constexpr,
-    STEP: tl.constexpr,
-    HELD: tl.constexpr,
-    CODE: tl.constexpr,
-    DOT: tl.constexpr,
-    SOFTCAP: tl.constexpr,
-    PARTS: tl.constexpr = 1,
-):
+    queries, addresses, scale_addresses, tables, rows, out, sums, peaks,
+    inner, outer, window, shift, kv_heads, group, row_heads, table_stride, splits,
+    HEAD_DIM: tl.constexpr, D: tl.constexpr, T: tl.constexpr, HEADS: tl.constexpr, BLOCK_N: tl.constexpr,
+    SPLIT: tl.constexpr, STEP: tl.constexpr, HELD: tl.constexpr, CODE: tl.constexpr, DOT: tl.constexpr,
+    SOFTCAP: tl.constexpr, PARTS: tl.constexpr = 1,
+):  # fmt: skip
     head = tl.program_id(0) % kv_heads
     part = tl.program_id(1)
     sequence = tl.program_id(2)
@@ -134,15 +112,10 @@ def context_parts(
     places = heads[:, None] * HEAD_DIM + dims[None, :]
     held = member < group
     query = queries + (row.to(tl.int64) * row_heads + heads) * HEAD_DIM
-    if PARTS == 1:
-        query = load_heads(query, held, 0, HEAD_DIM, D, True).to(DOT)
+    query = query_of(query, held, HEAD_DIM, D, DOT, PARTS)
 
     low = tl.maximum(end - window, 0)
-    first_tile = low // BLOCK_N
-    end_tile = tl.cdiv(end, BLOCK_N)
-    tiles = tl.maximum(tl.cdiv(end_tile - first_tile, splits), SPLIT)
-    first = first_tile + part * tiles
-    stop = tl.minimum(first + tiles, end_tile)
+    first, stop = tiles_of_part(low, end, part, splits, BLOCK_N, SPLIT)
     last = tl.cdiv(end, T)
 
     acc = tl.zeros([HEADS, D], tl.float32)
@@ -172,8 +145,8 @@ def context_parts(
     else:
         own = (sequence * splits + part) * all_heads
         tl.store(sums + own.to(tl.int64) * HEAD_DIM + places, acc, mask=inside)
-        tl.store(peaks + 2 * (own + heads), peak, mask=member < group)
-        tl.store(peaks + 2 * (own + heads) + 1, total, mask=member < group)
+        tl.store(peaks + 2 * (own + heads), peak, mask=held)
+        tl.store(peaks + 2 * (own + heads) + 1, total, mask=held)
 
 
 @triton.jit(do_not_specialize=["pairs", "heads", "splits"])

@@ -21,8 +21,9 @@ from halogen_kernels.triton import attention_cases
 from halogen_kernels.triton.attention_plan import AttentionPlan, PrefillRows, PrefillTiles
 from halogen_kernels.triton.chunked import ChunkedCache
 from halogen_kernels.triton.launching import launch
+from halogen_kernels.triton.paged_arguments import constants, numbers_of, tables_of
 from halogen_kernels.triton.shapes import Shapes
-from halogen_kernels.triton.tiles import LOWEST, constants, fold_tile, load_heads, softening
+from halogen_kernels.triton.tiles import LOWEST, fold_tile, query_of
 
 
 def paged_prefill(queries: Tensor, cache: ChunkedCache, plan: AttentionPlan, out: Tensor) -> None:
@@ -37,25 +38,16 @@ def _launch(
     queries: Tensor, cache: ChunkedCache, plan: AttentionPlan, part: tuple[PrefillRows, PrefillTiles], out: Tensor
 ) -> None:
     shape, (rows, tiles) = plan.shape, part
-    inner, outer = softening(shape.scale, shape.softcap)
     launch(
         prefill_tiles,
         (shape.kv_heads, len(tiles.tiles)),
         queries,
-        cache.addresses,
-        cache.addresses if cache.scale_addresses is None else cache.scale_addresses,
+        *tables_of(cache),
         rows.tables,
         rows.spans,
         tiles.tiles,
         out,
-        inner,
-        outer,
-        plan.window,
-        cache.chunk_shift,
-        shape.kv_heads,
-        shape.group,
-        queries.stride(0) // shape.head_dim,
-        rows.tables.shape[1],
+        *numbers_of(queries, cache, plan, rows.tables),
         RUN=tiles.in_runs and cache.chunk_blocks * shape.block_tokens >= rows.sizes["BLOCK_N"],
         SOFTCAP=shape.softcap != 0,
         **constants(cache, queries.dtype),
@@ -70,35 +62,25 @@ def rehearse(shapes: Shapes) -> None:
         paged_prefill(queries, cache, plan, out)
 
 
+@triton.jit
+def tiles_seen(low_row, high_row, window, BLOCK_N: tl.constexpr):
+    """Of the tiles of keys that rows at positions `low_row` to `high_row` see: the first and the end of all, and of
+    those among them that every row sees whole."""
+    first = tl.maximum(low_row - window + 1, 0) // BLOCK_N
+    end = tl.cdiv(high_row + 1, BLOCK_N)
+    whole = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(high_row - window + 1, 0), BLOCK_N), first), end)
+    whole_end = tl.maximum(tl.minimum((low_row + 1) // BLOCK_N, end), whole)
+    return first, end, whole, whole_end
+
+
 @triton.jit(do_not_specialize=["window", "shift", "kv_heads", "group", "row_heads", "table_stride"])
 def prefill_tiles(
-    queries,
-    addresses,
-    scale_addresses,
-    tables,
-    spans,
-    tiles,
-    out,
-    inner,
-    outer,
-    window,
-    shift,
-    kv_heads,
-    group,
-    row_heads,
-    table_stride,
-    HEAD_DIM: tl.constexpr,
-    D: tl.constexpr,
-    T: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    RUN: tl.constexpr,
-    HELD: tl.constexpr,
-    CODE: tl.constexpr,
-    DOT: tl.constexpr,
-    SOFTCAP: tl.constexpr,
+    queries, addresses, scale_addresses, tables, spans, tiles, out,
+    inner, outer, window, shift, kv_heads, group, row_heads, table_stride,
+    HEAD_DIM: tl.constexpr, D: tl.constexpr, T: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    RUN: tl.constexpr, HELD: tl.constexpr, CODE: tl.constexpr, DOT: tl.constexpr, SOFTCAP: tl.constexpr,
     PARTS: tl.constexpr = 1,
-):
+):  # fmt: skip
     head = tl.program_id(0)
     span = tl.load(tiles + 2 * tl.program_id(1))
     first = tl.load(tiles + 2 * tl.program_id(1) + 1)
@@ -115,18 +97,14 @@ def prefill_tiles(
     dims = tl.arange(0, D)
     inside = held[:, None] & (dims < HEAD_DIM)[None, :]
     query = queries + ((row + at).to(tl.int64) * row_heads + heads) * HEAD_DIM
-    if PARTS == 1:
-        query = load_heads(query, held, 0, HEAD_DIM, D, True).to(DOT)
+    query = query_of(query, held, HEAD_DIM, D, DOT, PARTS)
 
     position = start + at
     low_row = start + first // group
     high_row = start + tl.minimum((first + BLOCK_M - 1) // group, count - 1)
     low = tl.maximum(low_row - window + 1, 0)
     high = high_row + 1
-    first_tile = low // BLOCK_N
-    end_tile = tl.cdiv(high, BLOCK_N)
-    whole = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(high_row - window + 1, 0), BLOCK_N), first_tile), end_tile)
-    whole_end = tl.maximum(tl.minimum((low_row + 1) // BLOCK_N, end_tile), whole)
+    first_tile, end_tile, whole, whole_end = tiles_seen(low_row, high_row, window, BLOCK_N)
 
     acc = tl.zeros([BLOCK_M, D], tl.float32)
     peak = tl.full([BLOCK_M], LOWEST, tl.float32)

@@ -15,11 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from halogen_kernels.triton import targets, tuning
+from halogen_kernels.triton import linear_cases, targets, tuning
 from halogen_kernels.triton.launching import launch
 from halogen_kernels.triton.matrix import STRIDE_UNIT, Matrix, imagined
 from halogen_kernels.triton.shapes import Shapes
-from halogen_kernels.triton.weight_tiles import products
+from halogen_kernels.triton.weight_tiles import products, put_rows
 
 OP = "quantised_linear"
 # Each part of the columns is read in so many steps at least, or starting a program takes longer than its work.
@@ -27,6 +27,7 @@ _LEAST_STEPS = 2
 # Of a row of x, so many columns at least to a part: its sums are written and read again, 8 bytes a row of the matrix.
 _LEAST_COLUMNS = 64
 _ADDED_BLOCK = 1024
+_REHEARSED_COLUMNS = 4096  # enough for parts
 
 
 @triton.jit(do_not_specialize=["n", "rows", "stride", "x_stride", "out_stride", "part_columns", "has_bias"])
@@ -64,8 +65,7 @@ def linear_kernel(
     outs = first_out + tl.arange(0, BLOCK_N)
     inside = outs < rows
     sums += tl.load(bias + outs, mask=inside & (has_bias != 0), other=0.0)[None, :]
-    place = (part * n + row).to(tl.int64)[:, None] * out_stride + outs[None, :]
-    tl.store(out + place, sums.to(out.dtype.element_ty), mask=kept[:, None] & inside[None, :])
+    put_rows(out, sums, (part * n + row).to(tl.int64), kept, outs, inside, out_stride)
 
 
 @triton.jit(do_not_specialize=["n", "rows", "out_stride", "parts", "has_bias"])
@@ -166,12 +166,9 @@ def _or_any(bias: Tensor | None, like: Tensor) -> Tensor:
 
 
 def rehearse(shapes: Shapes) -> None:
-    for dtype in shapes.dtypes:
-        for weights in shapes.weight_formats:
-            if weights == "plain":
-                continue
-            for n in tuning.representatives(OP, "rows"):
-                _rehearse_one(torch.empty(n, 4096, dtype=dtype, device="meta"), imagined(weights, 64, 4096, dtype))
+    for x, matrix in linear_cases.multiplied(OP, shapes, _REHEARSED_COLUMNS):
+        if matrix.format != "plain":
+            _rehearse_one(x, matrix)
 
 
 def _rehearse_one(x: Tensor, matrix: Matrix) -> None:

@@ -8,58 +8,11 @@ address serves the tile; otherwise each position has its own.
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 import triton
 import triton.language as tl
 
-from halogen_kernels.triton import targets
-from halogen_kernels.triton.chunked import CODED, ChunkedCache
-from halogen_kernels.triton.shapes import power_of_two
-
-LEAST_DIM = 16
-"""Products of fewer columns are not made."""
-LOG2E = 1.4426950408889634
 LOWEST = tl.constexpr(-1.0e30)  # finite: a row that has seen nothing keeps it, and its shares are 0, not NaN
 FP8_STEP = tl.constexpr(256.0)  # bits of e4m3 read as float16 are too small by this: exponents are biased by 7, not 15
-
-_TYPES = {
-    torch.bfloat16: tl.bfloat16,
-    torch.float16: tl.float16,
-    torch.float32: tl.float32,
-    torch.int8: tl.int8,
-    torch.float8_e4m3fn: tl.float8e4nv,
-}
-
-
-def constants(cache: ChunkedCache, compute: torch.dtype) -> dict[str, Any]:
-    """The constexprs that say how a cache is read: HELD is what lies there, CODE how it becomes values, DOT what is
-    multiplied. In the interpreter products are of float32, since NumPy knows no bfloat16."""
-    coded = cache.dtype in CODED
-    held, code = _TYPES[cache.dtype], "plain"
-    if cache.dtype == torch.int8:
-        code = "int8"
-    elif cache.dtype == torch.float8_e4m3fn:
-        native = targets.current().native_fp8
-        held, code = (held, "fp8") if native else (tl.uint8, "fp8_bits")
-    narrow = compute if coded else cache.dtype
-    dot = tl.float32 if targets.current() is targets.INTERPRETER else _TYPES[narrow]
-    return {
-        "HEAD_DIM": cache.head_dim,
-        "D": max(LEAST_DIM, power_of_two(cache.head_dim)),
-        "T": cache.block_tokens,
-        "HELD": held,
-        "CODE": code,
-        "DOT": dot,
-    }
-
-
-def softening(scale: float, softcap: float) -> tuple[float, float]:
-    """`inner` and `outer` of `scores_of`, which are in powers of two."""
-    if softcap:
-        return 2.0 * LOG2E * scale / softcap, softcap * LOG2E
-    return scale * LOG2E, 0.0
 
 
 @triton.jit
@@ -141,20 +94,22 @@ def load_heads(starts, seen, FIRST: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH:
 
 
 @triton.jit
-def products_of(
-    query,
-    held,
-    starts,
-    seen,
-    FIRST: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    WIDTH: tl.constexpr,
-    MASKED: tl.constexpr,
-    IS_LOADED: tl.constexpr,
-    CODE: tl.constexpr,
-    DOT: tl.constexpr,
-):
-    """[M, BLOCK_N] sums over WIDTH values of heads, from FIRST on; `query` as in `fold_tile`."""
+def query_of(starts, held, HEAD_DIM: tl.constexpr, D: tl.constexpr, DOT: tl.constexpr, PARTS: tl.constexpr):
+    """What `fold_tile` takes as `query`, given pointers to the first values of heads."""
+    if PARTS == 1:
+        query = load_heads(starts, held, 0, HEAD_DIM, D, True).to(DOT)
+    else:
+        query = starts
+    return query
+
+
+@triton.jit
+def part_products(
+    query, held, starts, seen,
+    FIRST: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, MASKED: tl.constexpr, IS_LOADED: tl.constexpr,
+    CODE: tl.constexpr, DOT: tl.constexpr,
+):  # fmt: skip
+    """[M, BLOCK_N] sums over WIDTH values of heads, from FIRST on; `query` as in `products_of`."""
     keys = load_heads(starts, seen, FIRST, HEAD_DIM, WIDTH, MASKED)
     if CODE != "plain":
         keys = widened(keys, CODE)
@@ -166,43 +121,43 @@ def products_of(
 
 
 @triton.jit
-def fold_tile(
-    acc,
-    peak,
-    total,
-    query,
-    held,
-    addresses,
-    scale_addresses,
-    blocks,
-    tile,
-    last,
-    low,
-    high,
-    position,
-    window,
-    inner,
-    outer,
-    shift,
-    head,
-    kv_heads,
-    HEAD_DIM: tl.constexpr,
-    D: tl.constexpr,
-    T: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    RUN: tl.constexpr,
-    MASK: tl.constexpr,
-    HELD: tl.constexpr,
-    CODE: tl.constexpr,
-    DOT: tl.constexpr,
-    SOFTCAP: tl.constexpr,
+def products_of(
+    query, held, starts, seen,
+    HEAD_DIM: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr, CODE: tl.constexpr, DOT: tl.constexpr,
     PARTS: tl.constexpr,
-):
-    """`acc` [M, D], `peak` [M] and `total` [M] of the softmax so far, and one more tile of keys in them.
+):  # fmt: skip
+    """[M, BLOCK_N] sums over whole heads. With one of PARTS, `query` is [M, D]. With more, products are made in as many
+    parts of a head, one after the other, and it is [M] pointers, of which `held` are good: each part is read again for
+    each tile, for devices whose registers do not hold the whole."""
+    width: tl.constexpr = D // PARTS
+    products = part_products(query, held, starts, seen, 0, HEAD_DIM, width, MASKED, PARTS == 1, CODE, DOT)
+    for part in tl.static_range(1, PARTS):
+        products += part_products(query, held, starts, seen, part * width, HEAD_DIM, width, MASKED, False, CODE, DOT)
+    return products
 
-    With one of PARTS, `query` is [M, D]. With more, products are made in as many parts of a head, one after the other,
-    and it is [M] pointers, of which `held` are good: each part is read again for each tile, for devices whose
-    registers do not hold the whole.
+
+@triton.jit
+def visible_only(scores, key, seen, position, window, MASK: tl.constexpr):
+    """-inf in place of the scores [M, BLOCK_N] that MASK hides, as in `fold_tile`."""
+    if MASK == "ends":
+        scores = tl.where(seen[None, :], scores, float("-inf"))
+    if MASK == "rows":
+        visible = (key[None, :] <= position[:, None]) & (key[None, :] > (position - window)[:, None])
+        scores = tl.where(visible, scores, float("-inf"))
+    return scores
+
+
+@triton.jit
+def fold_tile(
+    acc, peak, total, query, held,
+    addresses, scale_addresses, blocks, tile, last, low, high, position, window,
+    inner, outer, shift, head, kv_heads,
+    HEAD_DIM: tl.constexpr, D: tl.constexpr, T: tl.constexpr, BLOCK_N: tl.constexpr, RUN: tl.constexpr,
+    MASK: tl.constexpr, HELD: tl.constexpr, CODE: tl.constexpr, DOT: tl.constexpr, SOFTCAP: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """`acc` [M, D], `peak` [M] and `total` [M] of the softmax so far, and one more tile of keys in them. `query` and
+    `held` are those of `products_of`.
 
     MASK "none": every row of `query` sees the whole tile; "ends": all see positions `low` to `high` - 1;
     "rows": row m sees the `window` positions up to `position[m]`, and none does outside `low` to `high` - 1.
@@ -212,19 +167,11 @@ def fold_tile(
     chunk, place = tile_places(blocks, tile, last, shift, T, BLOCK_N, RUN)
     starts = chunk_starts(addresses, chunk, HELD) + (place * (2 * kv_heads) + head) * HEAD_DIM
     masked: tl.constexpr = MASK != "none"
-    width: tl.constexpr = D // PARTS
-    products = products_of(query, held, starts, seen, 0, HEAD_DIM, width, masked, PARTS == 1, CODE, DOT)
-    for part in tl.static_range(1, PARTS):
-        products += products_of(query, held, starts, seen, part * width, HEAD_DIM, width, masked, False, CODE, DOT)
+    products = products_of(query, held, starts, seen, HEAD_DIM, D, masked, CODE, DOT, PARTS)
     if CODE != "plain":
         scales = chunk_starts(scale_addresses, chunk, tl.float32) + (place * (2 * kv_heads) + head)
         products *= tl.load(scales, mask=seen, other=0.0)[None, :]
-    scores = scores_of(products, inner, outer, SOFTCAP)
-    if MASK == "ends":
-        scores = tl.where(seen[None, :], scores, float("-inf"))
-    if MASK == "rows":
-        visible = (key[None, :] <= position[:, None]) & (key[None, :] > (position - window)[:, None])
-        scores = tl.where(visible, scores, float("-inf"))
+    scores = visible_only(scores_of(products, inner, outer, SOFTCAP), key, seen, position, window, MASK)
     higher = tl.maximum(peak, tl.max(scores, 1))
     shares = tl.exp2(scores - higher[:, None])
     kept = tl.exp2(peak - higher)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from halogen_kernels.triton.codes import GROUP, GROUP_WORDS, HALF, ONE_BITS, TILE_QUADS, in_order, sixteenths, widened
+from halogen_kernels.triton.codes import GROUP, HALF, ONE_BITS, TILE_QUADS, in_order, quad_planes, sixteenths, widened
 from halogen_kernels.triton.one_row import one_row
 
 
@@ -109,18 +109,13 @@ def quads_products(
     b = tl.zeros((BLOCK_M, QUADS), dtype=tl.float32)
     c = tl.zeros((BLOCK_M, QUADS), dtype=tl.float32)
     d = tl.zeros((BLOCK_M, QUADS), dtype=tl.float32)
-    quads = first_out // 4 + tl.arange(0, QUADS)
-    tile = (quads // TILE_QUADS).to(tl.int64) * (stride // GROUP)
-    there = quads < (rows + 31) // 32 * TILE_QUADS
     # A compiler that knows all that values are made of makes them where they are multiplied: so does each warp for
     # itself, with few rows of x. With many, several warps would make the same ones, so there it is told less.
     one = ONE_BITS if BLOCK_M <= 16 else (tl.minimum(rows, 0) | ONE_BITS).to(tl.uint32)
     j = tl.arange(0, GROUPS * HALF)
     g = tl.arange(0, GROUPS)
     columns = j // HALF * GROUP + j % HALF
-    codes_at = codes.to(tl.pointer_type(tl.uint32), bitcast=True)
-    codes_at += (tile * GROUP_WORDS + quads % TILE_QUADS)[None, :] + (j * TILE_QUADS)[:, None]
-    scale_at = (tile * GROUP + quads % TILE_QUADS * 4)[None, :] + (g * GROUP)[:, None]
+    codes_at, scale_at, there = quad_planes(codes, first_out, rows, stride, j * TILE_QUADS, QUADS, GROUPS)
     for start in range(first, last, BLOCK_K):
         ahead = start + columns < last
         x_inside = kept[:, None] & ahead[None, :]
@@ -181,6 +176,13 @@ def products(
             if TWO:
                 up_sums = up_sums * tl.load(up_scales + place)[None, :]
     return sums, up_sums
+
+
+@triton.jit
+def put_rows(out, values, row, kept, outs, inside, stride):
+    """`values` [M, N] into `out`: into its rows `row`, int64, if `kept`, and its columns `outs`, if `inside`."""
+    at = row[:, None] * stride + outs[None, :]
+    tl.store(out + at, values.to(out.dtype.element_ty), mask=kept[:, None] & inside[None, :])
 
 
 @triton.jit

@@ -13,8 +13,9 @@ from torch import Tensor
 from halogen_kernels.triton import attention_cases, tuning
 from halogen_kernels.triton.chunked import ChunkedCache
 from halogen_kernels.triton.launching import launch
+from halogen_kernels.triton.paged_arguments import constants, tables_of
 from halogen_kernels.triton.shapes import Shapes
-from halogen_kernels.triton.tiles import chunk_starts, constants
+from halogen_kernels.triton.tiles import chunk_starts
 
 FP8_LARGEST = tl.constexpr(448.0)
 INT8_LARGEST = tl.constexpr(127.0)
@@ -37,8 +38,7 @@ def write_kv(cache: ChunkedCache, slots: Tensor, kv: Tensor) -> None:
         (-(-count // sizes["BLOCK"]),),
         kv,
         slots,
-        cache.addresses,
-        cache.addresses if cache.scale_addresses is None else cache.scale_addresses,
+        *tables_of(cache),
         count,
         heads,
         cache.chunk_shift,
