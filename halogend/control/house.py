@@ -30,6 +30,9 @@ from halogend.obs.metrics import Metrics
 from halogend.wire.messages import EngineStats
 
 _MEASURED = "measured"
+# Those who serve on these cores come first. A tokenizer at 19 would take minutes beside engines that are
+# always busy, for two seconds of work.
+ENGINE_NICENESS, TEXT_NICENESS = 19, 10
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class House:
     @cached_property
     def spare(self) -> Spare:
         """The engine process that was started ahead, if there is one."""
-        return Spare(self.host, self.ledger, self.metrics)
+        return Spare(self.host, self.ledger, self.metrics, lambda: self.niceness(ENGINE_NICENESS))
 
     def make(self, specs: Sequence[ReplicaSpec], number: int, spec: ReplicaSpec | None = None) -> Generation:
         """With a replica for each of `specs`; where there is none yet, `spec` says what it is made for."""
@@ -132,6 +135,10 @@ class House:
     def has_company(self) -> bool:
         """Would a load that is admitted share its cores with anybody?"""
         return self.any_serving() or self.loads.taken > 1
+
+    def niceness(self, beside_others: int) -> int:
+        """Of the threads of a process that would be started now, until it serves itself."""
+        return beside_others if self.any_serving() else 0
 
     def is_quiet(self) -> bool:
         """Is no change on its way, nothing loaded, and nobody about to be?"""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import structlog
 
 from halogend.config.facts import FileFact
-from halogend.config.placement import FIRST_DEVICE
+from halogend.config.placement import FIRST_DEVICE, devices_of
 from halogend.config.places import Places
 from halogend.config.schema import Document
 from halogend.control.access import Access
 from halogend.control.house import House
 from halogend.control.machine import Machine
+from halogend.control.model_spec import engine_environ
 from halogend.control.plan_report import NO_ROOM, rooms_of
 from halogend.control.planning import Draft
 
@@ -32,6 +33,15 @@ class InForce:
         self._machine = machine
         self._warned: frozenset[str] = frozenset()
 
+    def foresee(self, document: Document) -> None:
+        """Was read and is not judged yet. Where it is the first one, an engine's process may import what its first
+        model will want while it is judged."""
+        if self.document is None and document.models:
+            self._allow_spare(document)
+            first, machine = document.models[0], self._machine.as_divided(document)
+            device = devices_of(first, document, machine.devices)[0]
+            self._house.spare.expect(engine_environ(first, device, machine, self._house.host))
+
     def put(self, drafted: Draft) -> None:
         if (document := drafted.document) is None:
             return
@@ -41,6 +51,10 @@ class InForce:
         self._house.loads.resize(document.reload.max_parallel_loads)
         rooms = rooms_of(document, self._machine.devices)
         self._house.metrics.rooms({name: (room.reserve_bytes, room.foreign_bytes) for name, room in rooms.items()})
+        self._allow_spare(document)
+
+    def _allow_spare(self, document: Document) -> None:
+        rooms = rooms_of(document, self._machine.devices)
         self._house.spare.allow(
             is_wanted=document.reload.spare_worker == "auto",
             budget_bytes=rooms.get(FIRST_DEVICE, NO_ROOM).budget_bytes,

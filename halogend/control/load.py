@@ -19,7 +19,7 @@ from halogend.control.admission import Wanted, admitted, unless_superseded
 from halogend.control.aside import aside
 from halogend.control.facts import checkpoint_fingerprint
 from halogend.control.generation import Generation
-from halogend.control.house import House
+from halogend.control.house import ENGINE_NICENESS, TEXT_NICENESS, House
 from halogend.control.load_progress import progress_of
 from halogend.control.pace import Took
 from halogend.control.plan import mib
@@ -35,9 +35,6 @@ from halogend.wire.messages import EngineSpec, Failure, TextSpec
 
 _log = structlog.get_logger()
 _TELL_EVERY_S = 1.0
-# Those who serve on these cores come first. A tokenizer at 19 would take minutes beside engines that are
-# always busy, for two seconds of work.
-ENGINE_NICENESS, TEXT_NICENESS = 19, 10
 
 
 async def load(unit: Unit, target: Target, house: House, record: ModelRecord | None, fingerprint: str) -> Generation:
@@ -140,12 +137,12 @@ def _engine(target: Target, kv_bytes: int, house: House) -> EngineSpec:
         target.spec.engine,
         threads=house.cores.share(target.spec.cores),
         limits=with_pool(target, kv_bytes),
-        loader_niceness=ENGINE_NICENESS if house.any_serving() else 0,
+        loader_niceness=house.niceness(ENGINE_NICENESS),
     )
 
 
 def _text(target: Target, house: House) -> TextSpec:
-    return msgspec.structs.replace(target.spec.text, loader_niceness=TEXT_NICENESS if house.any_serving() else 0)
+    return msgspec.structs.replace(target.spec.text, loader_niceness=house.niceness(TEXT_NICENESS))
 
 
 async def check_unchanged(spec: ReplicaSpec) -> None:

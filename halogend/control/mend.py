@@ -14,8 +14,8 @@ import msgspec
 import structlog
 
 from halogend.control.generation import Generation
-from halogend.control.house import House
-from halogend.control.load import ENGINE_NICENESS, TEXT_NICENESS, check_unchanged
+from halogend.control.house import ENGINE_NICENESS, TEXT_NICENESS, House
+from halogend.control.load import check_unchanged
 from halogend.control.replica import Replica
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.unit import Unit

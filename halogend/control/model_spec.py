@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from halogend.config.schema import ModelConfig
 from halogend.control.facts import AUTO_STEP_TOKENS, Resolved
 from halogend.control.machine import Machine
-from halogend.control.replica_spec import ReplicaSpec
+from halogend.control.process import Host
+from halogend.control.replica_spec import ReplicaSpec, environ_of
 from halogend.control.route import RouteSettings
 from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
 from halogend.wire.policy import EnginePolicy, SessionClass
@@ -43,6 +44,13 @@ def replica_spec(resolved: Resolved, index: int, limits: Limits, pool: Pool, mac
         weight=config.device[index].weight,
         environ=tuple(machine.environ_of(device).items()),
     )
+
+
+def engine_environ(config: ModelConfig, device: str, machine: Machine, host: Host) -> dict[str, str]:
+    """What the engine of that replica will find: known before any file of the model was looked at."""
+    there = machine.runs_on(device)
+    sees = machine.environ_of(device).items()
+    return environ_of(host, machine.cores_of(device), _backend(config, there), there, sees)
 
 
 def token_limits(resolved: Resolved) -> Limits:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from halogend.config.canonical import revision
@@ -58,10 +58,19 @@ class Draft:
         return self.parsed.places.problem(problem.code, path, problem.message, problem.hint)
 
 
-async def draft(given: Given, environ: Mapping[str, str], machine: Machine, in_force: Access) -> Draft:
-    """Blocking work is done in a thread; nothing is remembered. `in_force` are keys and certificates now.
+async def draft(
+    given: Given,
+    environ: Mapping[str, str],
+    machine: Machine,
+    in_force: Access,
+    when_read: Callable[[Document], None] = lambda _: None,
+) -> Draft:
+    """Blocking work is done in a thread; nothing is remembered. `in_force` are keys and certificates now. `when_read`
+    gets a document that is well formed, before anything that it names is looked at.
     Files that do not answer within LOOK_LIMIT_S are a problem of the document."""
     parsed = await aside(lambda: given.parse(given.content.data, given.file, environ))
+    if parsed.document is not None:
+        when_read(parsed.document)
     try:
         return await aside(lambda: _draft(parsed, machine, in_force), LOOK_LIMIT_S)
     except TimeoutError:

@@ -129,22 +129,27 @@ class Child:
             self._tail.extend(lines)
 
 
-def spawn(
-    host: Host,
-    module: str,
-    sockets: Mapping[str, socket.socket],
-    environ: Mapping[str, str],
-    cores: Collection[int] = (),
-) -> Child:
-    """Starts `python -m module --NAME-fd N ... --parent-pid P` and closes our copies of the
-    child's sockets. Raises OSError when no process can be made, or not on `cores` (none: all)."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a worker's process is started into: its whole environment, the cores it is on (none: all), and the niceness
+    of the thread that imports what it needs."""
+
+    environ: Mapping[str, str]
+    cores: Collection[int] = ()
+    niceness: int = 0
+
+
+def spawn(host: Host, module: str, sockets: Mapping[str, socket.socket], surroundings: Surroundings) -> Child:
+    """Starts `python -m module --NAME-fd N ... --parent-pid P --niceness N` and closes our copies of the
+    child's sockets. Raises OSError when no process can be made, or not on those cores."""
     arguments = [sys.executable, "-P", "-m", module, "--parent-pid", str(os.getpid())]
+    arguments += ["--niceness", str(surroundings.niceness)]
     for name, sock in sockets.items():
         arguments += [f"--{name}-fd", str(sock.fileno())]
     try:
         popen = subprocess.Popen(
             arguments,
-            env=dict(environ),
+            env=dict(surroundings.environ),
             pass_fds=[sock.fileno() for sock in sockets.values()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -155,8 +160,7 @@ def spawn(
         for sock in sockets.values():
             sock.close()
     try:
-        if cores:  # a child starts threads when it is told what to load, which is later; they inherit this
-            os.sched_setaffinity(popen.pid, cores)
+        hold_to(popen.pid, surroundings.cores)  # it may have started a thread already
         return Child(module.rpartition(".")[2], popen, host.stderr)
     except OSError:  # not on these cores, or it could not be watched
         popen.kill()

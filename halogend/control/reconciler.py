@@ -251,7 +251,7 @@ class Reconciler:
                 return self._reject(ask.receipt, (self.source.unreadable(error),))
             while True:
                 in_force = self._in_force.access
-                drafted = await draft(given, self.source.environ, self.machine, in_force)
+                drafted = await draft(given, self.source.environ, self.machine, in_force, self._in_force.foresee)
                 async with self._judging:
                     # Else keys came meanwhile, and the draft may hold older ones.
                     if self._in_force.access is in_force or self._is_overtaken(ask.receipt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from halogend.control.process import Host
@@ -28,5 +29,9 @@ class ReplicaSpec:
 
     def engine_environ(self, host: Host) -> dict[str, str]:
         """All that its engine's process finds."""
-        of_backend = backend_environment(self.engine.backend, self.engine.device)
-        return host.child_environ(self.engine.threads) | of_backend | dict(self.environ)
+        return environ_of(host, self.engine.threads, self.engine.backend, self.engine.device, self.environ)
+
+
+def environ_of(host: Host, threads: int, backend: str, device: str, sees: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """All that an engine's process finds. `device` is what it calls its own; `sees` makes it see that one alone."""
+    return host.child_environ(threads) | backend_environment(backend, device) | dict(sees)

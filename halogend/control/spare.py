@@ -1,14 +1,14 @@
 """A spare engine process: started ahead of the load that will want it, for importing torch takes longer than many
 a load.
 
-    nothing --> imports --> ready --(a load begins: `give_to`)--> the engine of that replica, like any other
-       ^           |          |
-       '-----------+----------'  it is ended: its memory is wanted, it died or is silent, it is switched off,
-                                 or engines find another environment now
+    nothing --> imports --Hello--> ready
+       ^           |                 |----(a load begins: `give_to`)--> the engine of that replica, like any other
+       '-----------+-----------------'  it is ended: its memory is wanted, it died or is silent, it is switched off,
+                                        or engines find another environment now
 
-It is an engine as `Workers` starts one: the same program with the same sockets. It has said Hello, was told to import
-what every load imports, has opened nothing, and waits for StartEngine. The daemon keeps the other end of its data
-socket for the text process that will come.
+It is an engine as `Workers` starts one, whom nobody has told yet what to load: the same program with the same sockets.
+The daemon keeps the other end of its data socket for the text process that will come. The first one is started when
+the first document was read, and imports while that is looked at; each further one when a change is closed.
 
 What cannot be changed of a process that runs decides whether it fits: its environment. Cores can (every thread is
 moved, and passes them on to those that it starts), and so can numbers of threads: a load tells torch its own before it
@@ -30,10 +30,10 @@ from typing import Any
 import structlog
 
 from halogend.config.placement import FIRST_DEVICE
-from halogend.control.health import SILENCE_S, SPEAKING_S
+from halogend.control.health import PATIENCE_S, SILENCE_S, SPEAKING_S
 from halogend.control.ledger import Holding, Ledger
 from halogend.control.plan import mib
-from halogend.control.process import THREAD_COUNTS, Host, ending, hold_to
+from halogend.control.process import THREAD_COUNTS, Host, Surroundings, ending, hold_to
 from halogend.control.replica import Replica
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.waits import first_of
@@ -41,7 +41,7 @@ from halogend.control.worker import Worker
 from halogend.control.workers import ENGINE, Ahead
 from halogend.control.working import ENGINE_BYTES
 from halogend.obs.metrics import Metrics
-from halogend.wire.messages import AHEAD, WIRE_VERSION, AnyMessage, Hello, ImportAhead
+from halogend.wire.messages import WIRE_VERSION, AnyMessage, Hello, StartFailed
 
 _log = structlog.get_logger()
 NAME = "spare worker"
@@ -52,22 +52,30 @@ _AGAIN_S = 60.0  # after one that ended by itself
 
 
 class Spare:
-    """At most one. Single writer: its own task, which is `keep`; a load takes it with `give_to`. `clock` is the
-    monotonic one."""
+    """At most one. Single writer: its own task, which is `keep`; a load takes it with `give_to`. `niceness` is that of
+    an engine that would be started now, `clock` the monotonic one."""
 
     def __init__(
-        self, host: Host, ledger: Ledger, metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self,
+        host: Host,
+        ledger: Ledger,
+        metrics: Metrics,
+        niceness: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
         self._ledger = ledger
         self._metrics = metrics
+        self._niceness = niceness
         self._clock = clock
         self._is_wanted = False
         self._budget_bytes = 0
-        self._last: ReplicaSpec | None = None
+        self._sought: Mapping[str, str] | None = None  # what the next engine will find, as far as anybody knows
+        self._expected = asyncio.Event()
         self._ahead: Ahead | None = None
-        self._environ: Mapping[str, str] = {}
-        self._version = WIRE_VERSION
+        self._started_in = Surroundings({})
+        self._version: int | None = None  # that it said Hello with
+        self._refusal = ""
         self._failure = self._why = ""
         self._not_before = float("-inf")
 
@@ -77,12 +85,17 @@ class Spare:
         """By the document: whether there is to be one, and what generations may take of the host's memory."""
         self._is_wanted, self._budget_bytes = is_wanted, budget_bytes
 
+    def expect(self, environ: Mapping[str, str]) -> None:
+        """A load is to come, and this is what its engine will find: there is no reason to wait for the next look."""
+        self._sought = environ
+        self._expected.set()
+
     def give_to(self, replicas: Iterable[Replica]) -> str | None:
         """To the first that it fits, before that one is started: its name. None where it goes to nobody, and all start
         processes of their own."""
         taker = None
         for replica in replicas:
-            self._last = replica.spec
+            self._sought = replica.spec.engine_environ(self._host)
             if taker is None and self._fits(replica.spec):
                 taker = replica
         ahead = self._ahead
@@ -104,7 +117,8 @@ class Spare:
                 except Exception as error:  # noqa: BLE001  without a spare every load is as ever: nobody else may notice
                     _log.exception("spare_worker_failed")
                     self._fails(f"it could not be started: {error}")
-                await first_of(self._ledger.changed.wait(), asyncio.sleep(_LOOK_S))
+                await first_of(self._expected.wait(), self._ledger.changed.wait(), asyncio.sleep(_LOOK_S))
+                self._expected.clear()
         finally:
             await self._end("the daemon stops")
 
@@ -113,7 +127,7 @@ class Spare:
         ahead = self._ahead
         if ahead is None or ahead.worker.child.exited.is_set():
             return {"state": "none", "reason": self._why, "pid": None, "counted_bytes": 0}
-        state = "ready" if ahead.worker.pulse.stage == AHEAD else "importing"
+        state = "importing" if self._version is None else "ready"
         return {"state": state, "reason": None, "pid": ahead.worker.child.pid, "counted_bytes": SPARE.total_bytes}
 
     # --- one look ---------------------------------------------------------------------------------
@@ -123,8 +137,8 @@ class Spare:
         ahead = self._ahead
         if ahead is None:
             why = self._why = self._hindrance() or self._why_not_yet(is_quiet=is_quiet)
-            if not why and self._last is not None:
-                await self._start(self._last.engine_environ(self._host))
+            if not why and self._sought is not None:
+                await self._start(Surroundings(self._sought, niceness=self._niceness()))
         elif trouble := self._trouble(ahead):
             self._fails(trouble)
             await self._end(trouble)
@@ -132,13 +146,17 @@ class Spare:
             await self._end(why)
 
     def _trouble(self, ahead: Ahead) -> str:
-        """What is its own fault."""
+        """What is its own fault. One that imports at its leisure may be kept from the processor for long while it holds
+        its interpreter, and says nothing then."""
         child, silent_s = ahead.worker.child, ahead.worker.pulse.silent_s(self._clock())
+        if self._refusal:
+            return f"the last one could not be started: {self._refusal}"
         if child.exited.is_set():
             return f"the last one {ending(child.status)}"
-        if self._version != WIRE_VERSION:
+        if self._version not in (None, WIRE_VERSION):
             return f"the last one spoke version {self._version}, not {WIRE_VERSION}"
-        return f"the last one said nothing for {silent_s:.0f} s" if silent_s > SILENCE_S else ""
+        limit_s = PATIENCE_S if self._version is None else SILENCE_S
+        return f"the last one said nothing for {silent_s:.0f} s" if silent_s > limit_s else ""
 
     def _hindrance(self) -> str:
         if not self._is_wanted:
@@ -148,12 +166,12 @@ class Spare:
         return ""
 
     def _misfit(self) -> str:
-        if self._last is None or _comparable(self._last.engine_environ(self._host)) == self._environ:
+        if self._sought is None or _comparable(self._sought) == _comparable(self._started_in.environ):
             return ""
         return "what was loaded last finds another environment"
 
     def _why_not_yet(self, *, is_quiet: bool) -> str:
-        if self._last is None:
+        if self._sought is None:
             return "nothing was loaded yet"
         if not is_quiet:
             return "a change is on its way"
@@ -166,16 +184,15 @@ class Spare:
 
     # --- the process --------------------------------------------------------------------------------
 
-    async def _start(self, environ: Mapping[str, str]) -> None:
+    async def _start(self, surroundings: Surroundings) -> None:
         ours, theirs = socket.socketpair()
         with contextlib.ExitStack() as unless_kept:
             unless_kept.enter_context(ours)
-            self._version = WIRE_VERSION
-            worker = await Worker.start(self._host, ENGINE, {"data": theirs}, environ, self._hear)
+            self._version, self._refusal = None, ""
+            worker = await Worker.start(self._host, ENGINE, {"data": theirs}, surroundings, self._hear)
             unless_kept.pop_all()
-        self._ahead, self._environ = Ahead(worker, ours), _comparable(environ)
+        self._ahead, self._started_in = Ahead(worker, ours), surroundings
         self._ledger.stand_by(NAME, SPARE)
-        worker.tell(ImportAhead())
         self._tell("")
         _log.info("spare_worker_started", pid=worker.child.pid)
 
@@ -191,16 +208,26 @@ class Spare:
         _log.info("spare_worker_ended", pid=ahead.worker.child.pid, reason=why)
 
     def _fits(self, spec: ReplicaSpec) -> bool:
-        """Is it there and meant to be, does it answer, and has it the environment that a new process would have?"""
+        """Is it there and meant to be, has it the environment that a new process would have, and would a load with it
+        begin as soon?"""
         ahead = self._ahead
-        if ahead is None or not self._is_wanted or self._version != WIRE_VERSION or ahead.worker.child.has_ended:
+        if ahead is None or not self._is_wanted or self._refusal or ahead.worker.child.has_ended:
             return False
-        answers = ahead.worker.pulse.silent_s(self._clock()) < SPEAKING_S
-        return answers and _comparable(spec.engine_environ(self._host)) == self._environ
+        if _comparable(spec.engine_environ(self._host)) != _comparable(self._started_in.environ):
+            return False
+        silent_s = ahead.worker.pulse.silent_s(self._clock())
+        if self._version is None:  # it imports; what does that at a higher niceness may never be done
+            return silent_s < SILENCE_S and self._started_in.niceness <= spec.engine.loader_niceness
+        return silent_s < SPEAKING_S and self._version == WIRE_VERSION
 
     def _hear(self, role: str, message: AnyMessage) -> None:
-        if isinstance(message, Hello):
-            self._version = message.version
+        match message:
+            case Hello():
+                self._version = message.version
+            case StartFailed():
+                self._refusal = message.failure.message
+            case _:
+                pass
 
     def _tell(self, why: str) -> None:
         self._why = why

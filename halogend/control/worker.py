@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from halogend.control.health import Pulse
-from halogend.control.process import Child, Host, spawn
+from halogend.control.process import Child, Host, Surroundings, spawn
 from halogend.wire.channel import AsyncChannel
 from halogend.wire.messages import AnyMessage, Prepared, PrepareEngine, PrepareText, Progress
 
@@ -27,19 +27,18 @@ class Worker:
         self._asked: dict[int, asyncio.Future[Prepared]] = {}
 
     @classmethod
-    async def start(  # what a process is started with, each thing once
+    async def start(
         cls,
         host: Host,
         role: str,
         sockets: Mapping[str, socket.socket],
-        environ: Mapping[str, str],
+        surroundings: Surroundings,
         on_message: OnMessage,
-        cores: Collection[int] = (),
     ) -> Worker:
-        """Spawns `python -m PACKAGE.ROLE` on `cores`; the child owns `sockets` from here on. Raises OSError."""
+        """Spawns `python -m PACKAGE.ROLE`; the child owns `sockets` from here on. Raises OSError."""
         ours, theirs = socket.socketpair()
         try:
-            child = spawn(host, f"{host.package}.{role}", {"control": theirs, **sockets}, environ, cores)
+            child = spawn(host, f"{host.package}.{role}", {"control": theirs, **sockets}, surroundings)
         except OSError:
             ours.close()
             raise

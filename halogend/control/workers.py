@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from halogend.control.health import Pulse
-from halogend.control.process import Host, ending, reap
+from halogend.control.process import Host, Surroundings, ending, reap
 from halogend.control.worker import OnMessage, Worker
 from halogend.wire.messages import AnyMessage, EngineSpec, StartEngine, StartText, Stop, TextSpec
 from halogend.wire.process import EXIT_PEER_LOST
@@ -93,12 +93,14 @@ class Workers:
                 text_engine = self._ahead.peer
             ours.enter_context(text_engine)
             await connect(daemon_data)
-            first = await self._spawn(TEXT, {"data": text_data, "engine": text_engine}, self._host.child_environ(1))
+            around = Surroundings(self._host.child_environ(1), self._cores, text.loader_niceness)
+            first = await self._spawn(TEXT, {"data": text_data, "engine": text_engine}, around)
             first.tell(StartText(spec=text))
             if engine_data is None:
                 self.by_role[ENGINE] = self.by_role.pop(ENGINE)  # behind the other one, as ever
             else:
-                await self._spawn(ENGINE, {"data": engine_data}, engine_environ)
+                around = Surroundings(engine_environ, self._cores, engine.loader_niceness)
+                await self._spawn(ENGINE, {"data": engine_data}, around)
             self.tell(ENGINE, StartEngine(spec=engine))
 
     def tell(self, role: str, message: AnyMessage | None) -> None:
@@ -128,8 +130,8 @@ class Workers:
             worker.child.kill()
             worker.close()
 
-    async def _spawn(self, role: str, sockets: dict[str, socket.socket], environ: Mapping[str, str]) -> Worker:
-        worker = await Worker.start(self._host, role, sockets, environ, self._on_message, self._cores)
+    async def _spawn(self, role: str, sockets: dict[str, socket.socket], around: Surroundings) -> Worker:
+        worker = await Worker.start(self._host, role, sockets, around, self._on_message)
         self._look_after(role, worker)
         return worker
 

@@ -1,4 +1,4 @@
-"""`python -m halogend.engine --control-fd N --data-fd N --parent-pid P`: started by the daemon only."""
+"""`python -m halogend.engine --control-fd N --data-fd N --parent-pid P [--niceness N]`: started by the daemon only."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def main() -> int:
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--data-fd", type=int, required=True)
     parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--niceness", type=int, default=0, help="at which it imports (default 0)")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent_pid)
     faulthandler.enable()
-    import_nicely("halogend.engine.worker")
+    import_nicely("halogend.engine.worker", arguments.niceness)
     import structlog  # noqa: PLC0415 (imported above, nicely)
 
     from halogend.engine.worker import EXIT_BUG, EngineWorker  # noqa: PLC0415 (as above)
@@ -30,7 +31,7 @@ def main() -> int:
     configure_worker("engine")
     control, data = (WorkerChannel(socket.socket(fileno=fd)) for fd in (arguments.control_fd, arguments.data_fd))
     try:
-        return EngineWorker(control, data).run()
+        return EngineWorker(control, data, arguments.niceness).run()
     except Exception:  # noqa: BLE001 (the last line of defence: our own bug becomes a log line and a status)
         structlog.get_logger(__name__).exception("engine_failed")
         return EXIT_BUG

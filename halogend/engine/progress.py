@@ -56,7 +56,7 @@ class Progress:
         return replace(mark, counter=mark.counter + self.loader.ticks())
 
     def begin(self, stage: str, total: int = 0) -> None:
-        """A new stage (starting, loading, warming, serving); `total` bytes lie ahead in it."""
+        """A new stage (importing, starting, compiling, loading, warming, serving); `total` bytes lie ahead in it."""
         with self._lock:
             mark = self._mark
             self._mark = replace(mark, stage=stage, counter=mark.counter + 1, done=0, total=total)

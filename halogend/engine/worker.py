@@ -1,7 +1,10 @@
-"""The engine process's life: hello, load in a thread that yields to everybody, serve, exit.
+"""The engine process's life: import what every load needs, hello, load, serve, exit.
 
-Until the model is loaded the main thread answers control and imports nothing heavy. One that is told to imports ahead
-what a load needs, and opens nothing before it is told what to load.
+    imports --Hello--> takes orders --StartEngine--> loads --EngineReady--> serves
+
+Imports and the load are done in threads that yield to others; the main thread answers control meanwhile and imports
+nothing heavy itself. Nothing is opened before it is told what to load, and nothing depends on how long that takes: a
+process that nobody told for an hour loads as one that found StartEngine in its socket.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -24,15 +28,14 @@ from halogend.engine.progress import Progress, tell
 from halogend.engine.refusal import StartRefusedError
 from halogend.sched.errors import InvariantError
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
+from halogend.wire.frames import WireError
 from halogend.wire.messages import (
-    AHEAD,
     WIRE_VERSION,
     AnyMessage,
     EngineReady,
     EngineSpec,
     Failure,
     Hello,
-    ImportAhead,
     StartEngine,
     StartFailed,
     Stop,
@@ -50,82 +53,87 @@ EXIT_BROKEN = 5
 START_FAILED = "HRT-1010"
 OUT_OF_MEMORY = "HRT-1016"
 _GOODBYE_S = 5.0
-_NICEST = 19
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """What was asked, and what else came on control while it was being done."""
-
-    spec: EngineSpec
-    backlog: list[AnyMessage]
+T = TypeVar("T")
 
 
 class EngineWorker:
-    """Runs once. Owns both channels and the loader thread."""
+    """Runs once. Owns both channels, and the threads that import and load."""
 
-    def __init__(self, control: WorkerChannel, data: WorkerChannel) -> None:
+    def __init__(self, control: WorkerChannel, data: WorkerChannel, niceness: int = 0) -> None:
+        """`niceness` is that of the imports."""
         self._control = control
         self._data = data
-        self._progress = Progress()
+        self._niceness = niceness
+        self._progress = Progress("importing")
         self._ended = threading.Event()
-        self._ahead: threading.Thread | None = None
+        self._heard: list[AnyMessage] = []  # on control, and not obeyed yet
 
     def run(self) -> int:
-        """The exit status. Raises InvariantError for our own bugs."""
+        """The exit status. Raises InvariantError for our own bugs, and WireError."""
         try:
-            self._control.send(Hello(version=WIRE_VERSION, role="engine", pid=os.getpid()))
             threading.Thread(
                 target=tell, args=(self._progress, self._control, self._ended), name="progress", daemon=True
             ).start()
-            start = self._await_start()
-            return EXIT_STOPPED if start is None else self._load_and_serve(start)
+            return self._import_and_go_on()
         except ChannelClosedError:
             return EXIT_STOPPED  # the daemon is gone
         finally:
             self._ended.set()
 
-    def _await_start(self) -> _Start | None:
+    def _import_and_go_on(self) -> int:
+        try:
+            imported = self._until_done("import", partial(import_into, self._niceness, self._progress))
+        except WireError:
+            # What is said to it may be of another version. Who says so learns of that from the greeting.
+            self._greet()
+            self._await_goodbye()
+            raise
+        if imported is None:
+            return EXIT_STOPPED
+        if (error := imported.exception()) is not None:
+            return self._fail(import_failure(error))
+        self._greet()
+        self._progress.begin("starting")
+        self._progress.set_busy(busy=False)
+        spec = self._await_start()
+        return EXIT_STOPPED if spec is None else self._load_and_serve(spec)
+
+    def _greet(self) -> None:
+        self._control.send(Hello(version=WIRE_VERSION, role="engine", pid=os.getpid()))
+
+    def _await_start(self) -> EngineSpec | None:
         """None when told to stop before."""
         while True:
-            messages = self._control.receive()
-            for place, message in enumerate(messages):
-                match message:
-                    case StartEngine():
-                        return _Start(message.spec, messages[place + 1 :])
-                    case ImportAhead():
-                        self._import_ahead()
+            while self._heard:
+                match self._heard.pop(0):
+                    case StartEngine() as message:
+                        return message.spec
                     case Stop():
                         return None
-                    case _:
+                    case message:
                         raise InvariantError(f"a {type(message).__name__} before StartEngine")
             wait((self._control,), None)
+            self._heard += self._control.receive()
 
-    def _import_ahead(self) -> None:
-        self._ahead = threading.Thread(target=import_ahead, args=(self._progress,), name="ahead", daemon=True)
-        self._ahead.start()
-
-    def _load_and_serve(self, start: _Start) -> int:
-        loading: Future[Loaded] = Future()
-        if not self._await_loaded(start, loading):
+    def _load_and_serve(self, spec: EngineSpec) -> int:
+        self._progress.set_busy(busy=True)
+        loading = self._until_done("load", partial(load_into, spec, self._progress))
+        if loading is None:
             return EXIT_STOPPED
         error = loading.exception()
         if error is not None:
-            return self._fail(start_failure(start.spec, error))
-        return self._serve(start, loading.result())
+            return self._fail(start_failure(spec, error))
+        return self._serve(spec, loading.result())
 
-    def _await_loaded(self, start: _Start, loading: Future[Loaded]) -> bool:
-        """Loads in a thread of its own. False when told to stop meanwhile; the thread is left to die."""
+    def _until_done(self, name: str, work: Callable[[Future[T]], None]) -> Future[T] | None:
+        """Does `work` in a thread of its own, and hears control meanwhile. None when told to stop; the thread is left
+        to die."""
+        outcome: Future[T] = Future()
         done = os.eventfd(0)
-        loading.add_done_callback(lambda _: os.eventfd_write(done, 1))
-        threading.Thread(
-            target=load_into,
-            args=(start.spec, self._progress, loading, self._ahead),
-            name="load",
-            daemon=True,
-        ).start()
+        outcome.add_done_callback(lambda _: os.eventfd_write(done, 1))
+        threading.Thread(target=work, args=(outcome,), name=name, daemon=True).start()
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(done, selectors.EVENT_READ)
@@ -133,17 +141,21 @@ class EngineWorker:
             # a descriptor that is closed or somebody else's.
             signalled = False
             while not signalled:
-                if any(isinstance(message, Stop) for message in start.backlog):
-                    return False
+                if any(isinstance(message, Stop) for message in self._heard):
+                    return None
                 signalled = any(key.fileobj == done for key, _ in selector.select())
-                start.backlog.extend(self._control.receive())
+                self._heard += self._control.receive()
         os.close(done)
-        return True
+        return outcome
 
     def _fail(self, failure: Failure) -> int:
-        """Says why and waits for the daemon to have heard it: it would otherwise see the exit first."""
         log.error("start_failed", code=failure.code, message=failure.message)
         self._control.send(StartFailed(failure=failure))
+        self._await_goodbye()
+        return EXIT_START_FAILED
+
+    def _await_goodbye(self) -> None:
+        """Until the daemon has heard what was said last: it would otherwise see the exit first."""
         deadline = time.monotonic() + _GOODBYE_S
         try:
             while (left_s := deadline - time.monotonic()) > 0:
@@ -152,21 +164,20 @@ class EngineWorker:
                 wait((self._control,), left_s)
         except ChannelClosedError:
             pass
-        return EXIT_START_FAILED
 
-    def _serve(self, start: _Start, loaded: Loaded) -> int:
-        # Heavy, and imported by the loader thread already.
+    def _serve(self, spec: EngineSpec, loaded: Loaded) -> int:
+        # Heavy, and imported already.
         from halogend.engine.execute import EngineBrokenError  # noqa: PLC0415
         from halogend.engine.loop import Channels, EngineLoop, PeerLostError  # noqa: PLC0415
 
         # The thread count belongs to the thread: the loader's single one is not this one's.
-        loaded.runner.set_threads(start.spec.threads)
-        loop = EngineLoop(Channels(self._control, self._data), loaded, start.spec, self._progress)
+        loaded.runner.set_threads(spec.threads)
+        loop = EngineLoop(Channels(self._control, self._data), loaded, spec, self._progress)
         self._progress.begin("serving")
         self._progress.set_busy(busy=False)
         self._control.send(ready(loaded))
         try:
-            loop.run(start.backlog)
+            loop.run(self._heard)
         except PeerLostError:
             log.exception("text_process_lost")
             return EXIT_PEER_LOST
@@ -176,48 +187,39 @@ class EngineWorker:
         return EXIT_STOPPED
 
 
-def import_ahead(progress: Progress) -> None:
-    """The thread of one that is to load later, nobody knows what. Where an import fails, the load will say so."""
-    gc.disable()
+def import_into(niceness: int, progress: Progress, imported: Future[None]) -> None:
+    """The thread that imports what every load needs, so that no load waits for it."""
     try:
-        nice_thread(_NICEST)
-        progress.loader.follow()
-        _import_all()
-        _keep()
-        progress.begin(AHEAD)
-        progress.set_busy(busy=False)
-    finally:
-        progress.loader.leave()
-        gc.enable()
+        with _making_objects(niceness, progress):
+            _import_all()
+        imported.set_result(None)
+    except BaseException as error:  # noqa: BLE001 (whatever it is, the main thread reports it)
+        imported.set_exception(error)
 
 
-def _keep() -> None:
-    """What is there lives as long as the process: it is never walked again to look for garbage, not even at the end
-    of a load that follows."""
-    gc.collect()
-    gc.freeze()
-
-
-def load_into(
-    spec: EngineSpec, progress: Progress, loading: Future[Loaded], ahead: threading.Thread | None = None
-) -> None:
-    """The loader thread: imports what is heavy, so that the main thread never waits for it, and loads. What is
-    imported `ahead` it waits for: two threads do not import one thing well."""
-    if ahead is not None:
-        ahead.join()
-        progress.begin("starting")
-        progress.set_busy(busy=True)
-    # Imports and weights make many objects and no garbage: looking for some takes a tenth of the time.
-    gc.disable()
+def load_into(spec: EngineSpec, progress: Progress, loading: Future[Loaded]) -> None:
+    """The loader thread."""
     try:
-        nice_thread(spec.loader_niceness)
-        progress.loader.follow()
-        load = _import_all()
-        loaded = load(spec, progress)
-        _keep()
+        with _making_objects(spec.loader_niceness, progress):
+            load = _import_all()
+            loaded = load(spec, progress)
         loading.set_result(loaded)
     except BaseException as error:  # noqa: BLE001 (whatever it is, the main thread reports it)
         loading.set_exception(error)
+
+
+@contextmanager
+def _making_objects(niceness: int, progress: Progress) -> Iterator[None]:
+    """The calling thread imports or loads, and its processor time is progress. Both make many objects and no garbage:
+    looking for some takes a tenth of the time. What is there at the end lives as long as the process, and is never
+    walked again to look for garbage."""
+    gc.disable()
+    try:
+        nice_thread(niceness)
+        progress.loader.follow()
+        yield
+        gc.collect()
+        gc.freeze()
     finally:
         progress.loader.leave()
         gc.enable()
@@ -229,6 +231,14 @@ def _import_all() -> Callable[[EngineSpec, Progress], Loaded]:
     from halogend.engine.loading import load  # noqa: PLC0415 (heavy)
 
     return load
+
+
+def import_failure(error: BaseException) -> Failure:
+    """What the daemon is told when the imports raised `error`: nothing can be loaded, whatever it is."""
+    log.error("import_raised", exc_info=error)
+    code = OUT_OF_MEMORY if isinstance(error, MemoryError) else START_FAILED
+    message = f"an engine cannot import what it needs: {type(error).__name__}: {error}"
+    return Failure(code=code, message=message)
 
 
 def start_failure(spec: EngineSpec, error: BaseException) -> Failure:

@@ -1,4 +1,4 @@
-"""`python -m halogend.text --control-fd N --data-fd N --engine-fd N --parent-pid P`."""
+"""`python -m halogend.text --control-fd N --data-fd N --engine-fd N --parent-pid P [--niceness N]`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def main() -> None:
     for name in ("control", "data", "engine"):
         parser.add_argument(f"--{name}-fd", type=int, required=True)
     parser.add_argument("--parent-pid", type=int, required=True)
+    parser.add_argument("--niceness", type=int, default=0, help="at which it imports (default 0)")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent_pid)
-    import_nicely("halogend.text.process")
+    import_nicely("halogend.text.process", arguments.niceness)
     import asyncio  # noqa: PLC0415 (imported above, nicely)
 
     from halogend.obs.log import configure_worker  # noqa: PLC0415 (as above)

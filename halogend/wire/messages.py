@@ -15,9 +15,7 @@ import msgspec
 from halogend.wire.part import Part
 from halogend.wire.policy import Caller, EnginePolicy
 
-WIRE_VERSION = 4
-AHEAD = "ahead"
-"""The stage of an engine that has imported what a load needs, and waits for what to load."""
+WIRE_VERSION = 5
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=True):
@@ -155,7 +153,12 @@ class TextSpec(Part, frozen=True, kw_only=True):
 
 
 class Hello(Message, frozen=True, kw_only=True):
-    """First message of a process on its control socket."""
+    """Of a process, once, on its control socket: it has imported what it needs and takes orders. What was said to it
+    before lies in the socket and is read then.
+
+    Only Progress and StartFailed may come before. Whoever hears them cannot know yet which version they are of, so
+    these three are of one form in every version: fields may be added that have a default, and none be changed.
+    """
 
     version: int
     role: str  # text | engine
@@ -164,11 +167,6 @@ class Hello(Message, frozen=True, kw_only=True):
 
 class StartEngine(Message, frozen=True, kw_only=True):
     spec: EngineSpec
-
-
-class ImportAhead(Message, frozen=True, kw_only=True):
-    """To an engine, before StartEngine: import what any load needs, at leisure. Its stage tells when that is done;
-    StartEngine may come before."""
 
 
 class StartText(Message, frozen=True, kw_only=True):
@@ -180,7 +178,7 @@ class Progress(Message, frozen=True, kw_only=True):
     tensor loaded or kernel compiled; the daemon judges health by it. `busy` says work is pending:
     a busy process whose counter rests is wedged. `done`/`total` are bytes while loading."""
 
-    stage: str  # starting | ahead | compiling | loading | warming | serving
+    stage: str  # importing | starting | compiling | loading | warming | serving
     counter: int
     busy: bool
     done: int = 0
@@ -212,6 +210,8 @@ class TextReady(Message, frozen=True, kw_only=True):
 
 
 class StartFailed(Message, frozen=True, kw_only=True):
+    """Before Hello: not even the imports could be done."""
+
     failure: Failure
 
 
@@ -392,7 +392,6 @@ class StepOutput(Message, frozen=True, kw_only=True):
 AnyMessage = (
     Hello
     | StartEngine
-    | ImportAhead
     | StartText
     | Progress
     | EngineReady

@@ -12,7 +12,6 @@ import time
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 EXIT_PEER_LOST = 4  # the other process of the generation went first
 EXIT_ORPHANED = 6
-_NICEST = 19
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -40,13 +39,13 @@ def nice_thread(level: int) -> None:
     os.setpriority(os.PRIO_PROCESS, thread, max(level, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
-def import_nicely(module: str) -> None:
-    """Imports `module` and all that it needs in a thread at nice 19, and waits: it takes a core for some tenths of
-    a second, which those who serve beside would wait for. Raises what the import raises."""
+def import_nicely(module: str, level: int) -> None:
+    """Imports `module` and all that it needs in a thread of that niceness, and waits: it takes a core for some tenths
+    of a second, which those who serve beside would wait for. Raises what the import raises."""
     failures: list[BaseException] = []
 
     def work() -> None:
-        nice_thread(_NICEST)
+        nice_thread(level)
         try:
             importlib.import_module(module)
         except BaseException as error:  # noqa: BLE001 (whatever it is, the caller gets it)

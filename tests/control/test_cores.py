@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from halogend.control.cores import Cores
-from halogend.control.process import Host, reap, spawn
+from halogend.control.process import Host, Surroundings, reap, spawn
 
 
 class Engine:
@@ -73,7 +73,8 @@ async def test_a_child_and_its_threads_run_on_the_cores_it_was_given(tmp_path):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     host = Host(environ=os.environ, stderr=io.BytesIO())
-    child = spawn(host, "told", {"control": theirs}, {**host.child_environ(1), "PYTHONPATH": str(tmp_path)}, (last,))
+    around = Surroundings({**host.child_environ(1), "PYTHONPATH": str(tmp_path)}, (last,))
+    child = spawn(host, "told", {"control": theirs}, around)
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(ours, b"x")
     assert await loop.sock_recv(ours, 100) == f"[{last}]".encode()
@@ -85,4 +86,4 @@ async def test_cores_that_went_away_are_a_process_that_could_not_be_started():
     host = Host(environ=os.environ, stderr=io.BytesIO())
     ours, theirs = socket.socketpair()
     with ours, pytest.raises(OSError, match="Invalid argument"):
-        spawn(host, "this", {"control": theirs}, host.child_environ(1), (1023,))
+        spawn(host, "this", {"control": theirs}, Surroundings(host.child_environ(1), (1023,)))

@@ -21,6 +21,7 @@ def _replica(stage, done=0, total=0):
         ([], "starting"),
         ([SimpleNamespace(pulses=dict)], "starting"),
         ([_replica("starting")], "starting"),
+        ([_replica("importing")], "importing"),
         ([_replica("loading", 100, 400)], "25 % (100 MiB of 400 MiB)"),
         ([_replica("loading", 400, 400), _replica("loading", 100, 400)], "62 % (500 MiB of 800 MiB)"),
         ([_replica("serving", 400, 400), _replica("loading", 0, 400)], "50 % (400 MiB of 800 MiB)"),

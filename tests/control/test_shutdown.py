@@ -161,6 +161,24 @@ async def test_sigterm_while_the_first_documents_files_do_not_answer_ends_at_onc
         answers.set()
 
 
+async def test_a_bad_first_document_ends_with_78_and_its_spare_worker_with_it(run, monkeypatch):
+    """Which was started when the document was read, and imports yet."""
+    answers, gather = threading.Event(), planning.gather
+
+    def late(*arguments):
+        answers.wait()
+        return gather(*arguments)
+
+    monkeypatch.setattr(planning, "gather", late)
+    world, _, task = await run(model="/nowhere/a.gguf")
+    spare = await world.stage.hold("import").reached()
+    answers.set()
+    async with asyncio.timeout(10):
+        assert await task == Exit.BAD_DOCUMENT
+    assert world.stage.pids == {spare.pid}
+    assert not world.children()
+
+
 async def test_sigterm_ends_the_spare_worker_too(run):
     world, whole, task = await run()
     await reached(await until(lambda: whole.admin.receipts() and _first(whole), "a receipt"))

@@ -5,14 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.live import alive
 from support.played.world import GIB, document, failure_of, reached, until
 
-from halogend.control import spare
+from halogend.control import planning, spare
 from halogend.control.process import hold_to
 from halogend.control.spare import NAME, SPARE
 
@@ -170,6 +173,7 @@ async def test_one_that_is_silent_goes_to_nobody_and_ends(spared):
 async def test_one_of_another_version_goes_to_nobody_and_ends(spared):
     there = await spared(at_once=False)
     there.house.host.more["PLAYED_VERSION"] = "99"
+    there.house.spare.expect(there.unit("a").serving.spec.engine_environ(there.house.host))
     await until(lambda: "spoke version 99" in (there.status()["spare_worker"]["reason"] or ""), "it is ended")
 
 
@@ -234,12 +238,91 @@ async def test_a_change_that_switches_it_off_does_not_take_it(spared):
 
 async def test_one_that_cannot_be_started_is_no_trouble(spared, monkeypatch):
     there = await spared(at_once=False)
-    there.house.spare._last = None
+    there.house.spare._sought = None
     await until(lambda: there.status()["spare_worker"]["reason"] == "nothing was loaded yet", "it waits")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    there.house.spare._last = there.unit("a").serving.spec
+    there.house.spare._sought = there.unit("a").serving.spec.engine_environ(there.house.host)
     await until(lambda: "could not be started" in (there.status()["spare_worker"]["reason"] or ""), "it was tried")
     assert there.status()["settled"]
+
+
+async def test_one_that_imports_yet_is_taken_and_told_before_its_hello(spared):
+    there = await spared()
+    importing = await _importing(there)
+    pid = importing.calls[0].pid
+    assert there.status()["spare_worker"]["state"] == "importing"
+    receipt = there.edit(document(there.model("a", "b")))
+    await until(lambda: "text" in (_loading(there) or {}), "the load has begun")
+    assert _loading(there)["engine"] == pid
+    assert not there.stage.at("load", "engine", "b"), "it waits for its Hello"
+    importing.release()
+    await reached(receipt)
+    assert (receipt.outcome, _load(receipt)["spare_worker"], _engine(there)) == ("applied", "a#2", pid)
+
+
+async def _importing(there):
+    """The rule at which another one is held."""
+    await _lose(there)
+    rule = there.stage.hold("import")
+    there.house.spare._not_before = 0.0
+    await rule.reached()
+    return rule
+
+
+async def _lose(there):
+    pid = await _ready(there)
+    os.kill(pid, signal.SIGKILL)
+    await _gone(there, pid)
+    return pid
+
+
+def _loading(there):
+    generation = there.unit("a").loading
+    return None if generation is None else generation.pids
+
+
+async def test_one_that_imports_at_a_higher_niceness_than_a_load_goes_not_to_it(spared):
+    there = await spared()
+    importing = await _importing(there)
+    assert importing.calls[0].detail["niceness"] == 19, "beside one that serves"
+    spec = there.unit("a").serving.spec
+    assert spec.engine.loader_niceness == 0, "it loaded when nobody served"
+    assert not there.house.spare._fits(spec)
+    assert there.house.spare._fits(_at(spec, 19))
+    importing.release()
+    await _ready(there)
+    assert there.house.spare._fits(spec), "nothing of it is slow any more"
+
+
+def _at(spec, niceness):
+    return replace(spec, engine=msgspec.structs.replace(spec.engine, loader_niceness=niceness))
+
+
+async def test_one_that_imports_may_be_silent_for_longer(spared):
+    there = await spared()
+    pid = (await _importing(there)).calls[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    busy = _at(there.unit("a").serving.spec, 19)
+    there.house.spare._clock = lambda: time.monotonic() + 9.0
+    assert there.house.spare._fits(busy)
+    there.house.spare._clock = lambda: time.monotonic() + 170.0
+    assert not there.house.spare._fits(busy), "a load does not wait for it"
+    await there.house.spare.look(is_quiet=True)
+    assert alive(pid)
+    there.house.spare._clock = lambda: time.monotonic() + 190.0
+    assert "said nothing for" in await _gone(there, pid)
+
+
+async def test_one_whose_imports_fail_says_why_and_the_next_load_goes_without_it(spared):
+    there = await spared()
+    pid = await _lose(there)
+    there.stage.order("import", "fail", times=1, where={}, code="HRT-1010", message="torch is broken")
+    there.house.spare._not_before = 0.0
+    await until(lambda: "torch is broken" in (there.status()["spare_worker"]["reason"] or ""), "it says why")
+    receipt = await there.apply(there.model("a", "b"))
+    assert (receipt.outcome, "spare_worker" in _load(receipt)) == ("applied", False)
+    there.house.spare._not_before = 0.0
+    assert await _ready(there, besides=pid)
 
 
 async def test_several_replicas_that_load_at_once_share_no_process(spared):
@@ -280,3 +363,87 @@ def test_every_thread_of_a_process_is_held_to_the_cores():
             process.kill()
     with pytest.raises(FileNotFoundError):
         hold_to(process.pid, {0})
+
+
+# --- the first of all --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def starting(world, monkeypatch):
+    """A factory: a world whose first document was read, and whose files do not answer until `looked` is set."""
+    answers, tasks, gather = threading.Event(), [], planning.gather
+    looks = threading.Event()
+
+    def slow(*arguments):
+        looks.set()
+        answers.wait()
+        return gather(*arguments)
+
+    monkeypatch.setattr(planning, "gather", slow)
+
+    async def make(*models, memory_bytes=64 * GIB, **top):
+        there = await world(memory_bytes)
+        there.looked = answers
+        tasks.append(asyncio.create_task(there.house.spare.keep(there.house.is_quiet)))
+        there.receipt = there.edit(document(*(there.model(**each) for each in models), **top))
+        await until(looks.is_set, "its files are looked at")
+        return there
+
+    yield make
+    answers.set()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_first_load_of_a_daemon_takes_one_that_imported_while_its_document_was_looked_at(starting):
+    there = await starting({"name": "a"}, {"name": "b"})
+    pid = await _ready(there)
+    (call,) = there.stage.at("import", "engine")
+    assert (call.pid, call.detail["niceness"]) == (pid, 0), "nobody serves who would come first"
+    assert not there.receipt.models
+    there.looked.set()
+    await reached(there.receipt)
+    taken = [_load(there.receipt, name).get("spare_worker") for name in ("a", "b")]
+    assert sorted(filter(None, taken)) in (["a#1"], ["b#1"])
+    assert pid in (_engine(there, "a"), _engine(there, "b"))
+
+
+async def test_it_is_made_for_the_environment_of_the_first_model(starting):
+    there = await starting({"name": "a", **TRITON})
+    pid = await _ready(there)
+    assert b"TRITON_INTERPRET=1" in _environ(pid)
+    there.looked.set()
+    await reached(there.receipt)
+    assert (_load(there.receipt)["spare_worker"], _engine(there)) == ("a#1", pid)
+
+
+def _environ(pid):
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+NONE = {
+    "it is off": ([{"name": "a"}], {"reload": {"spare_worker": "off"}}, "is off"),
+    "there is nothing to load": ([], {}, "nothing was loaded yet"),
+    "there is no room": ([{"name": "a"}], {"memory_bytes": 100 * MIB}, "not left"),
+}
+
+
+@pytest.mark.parametrize(("models", "top", "why"), NONE.values(), ids=NONE)
+async def test_a_first_document_that_has_no_use_or_no_room_for_one_starts_none(starting, models, top, why):
+    there = await starting(*models, **top)
+    await there.house.spare.look(is_quiet=True)
+    there.looked.set()
+    await reached(there.receipt)
+    await there.house.spare.look(is_quiet=True)
+    assert why in there.status()["spare_worker"]["reason"]
+    assert not there.stage.at("import", "engine")[len(there.house.units) :], "each load started its own"
+
+
+async def test_a_first_document_that_is_refused_leaves_one_that_stands_by(starting):
+    there = await starting({"name": "a", "model": "/nowhere/a.gguf"})
+    pid = await _ready(there)
+    there.looked.set()
+    assert (await reached(there.receipt)).outcome == "rejected"
+    receipt = await there.apply(there.model("a"))
+    assert (receipt.outcome, _load(receipt)["spare_worker"], _engine(there)) == ("applied", "a#1", pid)

@@ -47,6 +47,11 @@ def _started_ahead(pid):
     return "libtorch_cpu" in Path(f"/proc/{pid}/maps").read_text()
 
 
+def _load(receipt):
+    (load,) = [step for each in receipt["models"] for step in each["steps"] if step["name"] == "load"]
+    return load
+
+
 @pytest.mark.slow
 def test_a_swap_takes_it_and_nothing_of_it_is_left_at_the_end(daemon):
     first, spare = _answer(daemon), _ready(daemon)
@@ -56,8 +61,8 @@ def test_a_swap_takes_it_and_nothing_of_it_is_left_at_the_end(daemon):
     daemon.write(daemon.text(kernels={"compile": "never"}))
     receipt = daemon.reload("closed")[1]
     assert receipt["outcome"] == "applied"
-    (load,) = [step for each in receipt["models"] for step in each["steps"] if step["name"] == "load"]
-    assert load["spare_worker"] == "m#2"
+    assert _load(receipt)["spare_worker"] == "m#2"
+    assert _load(daemon.receipts()[-1])["spare_worker"] == "m#1", "it imported while the first document was checked"
     assert daemon.pids("m")["engine"] == spare["pid"]
     assert _answer(daemon) == first
     assert _ready(daemon)["pid"] != spare["pid"]

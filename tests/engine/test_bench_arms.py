@@ -158,10 +158,13 @@ def test_medians_and_the_table(
     assert load_arms.main([*command, "--runs", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("medians of 1 rounds")
-    assert "PSS 100 MiB alone, 120 MiB of two: 1.20" in lines[4]
+    windows = [line.partition(": ")[0] for line in lines[1:3] if "import of torch lies" in line]
+    assert windows == ["load s", "token s"], "it says what each time is of"
+    assert report["windows"]["load_s"] in lines[1]
+    assert "PSS 100 MiB alone, 120 MiB of two: 1.20" in lines[6]
     assert all(starts), "as a swap in a living daemon finds them"
     assert load_arms.main([*command, "--runs", "1", "--start", "both"]) == 0
-    names = [line.split("  ")[0].rpartition(", ")[2] for line in capsys.readouterr().out.splitlines()[2:6]]
+    names = [line.split("  ")[0].rpartition(", ")[2] for line in capsys.readouterr().out.splitlines()[4:8]]
     assert names == ["spare", "new", "spare", "new"]
     assert starts[-4:] == [True, False, True, False]
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.engine_client import PATIENCE_S, make_engine_limits, make_generate
 from support.engine_driver import engine_spec, generate_greedy, load_engine
@@ -27,7 +28,6 @@ from halogend.wire.messages import (
     EngineReady,
     EngineStats,
     Hello,
-    ImportAhead,
     PoolResized,
     PrepareEngine,
     Progress,
@@ -61,11 +61,23 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf", seed=3).path
 
 
-def test_hello_comes_first_and_before_anything_heavy(spawn: Spawn) -> None:
-    process = spawn()
-    hello = process.client.until_told(Hello)
-    assert hello == Hello(version=WIRE_VERSION, role="engine", pid=process.popen.pid)
-    assert "libtorch" not in Path(f"/proc/{process.popen.pid}/maps").read_text()
+def test_hello_comes_when_all_that_a_load_needs_is_imported(spawn: Spawn) -> None:
+    """Before it, nothing but how far it is; what it says it was told is heard by nobody twice."""
+    process = spawn(niceness=7)
+    own, nicest = os.getpriority(os.PRIO_PROCESS, 0), 0
+    while not any(isinstance(message, Hello) for message in process.client.told):
+        nicest = max(nicest, *process.niceness().values())
+        process.client.receive(0)
+    place = next(place for place, message in enumerate(process.client.told) if isinstance(message, Hello))
+    before = process.client.told[:place]
+    assert process.client.told[place] == Hello(version=WIRE_VERSION, role="engine", pid=process.popen.pid)
+    assert [(told.stage, told.busy) for told in before if isinstance(told, Progress)] == [("importing", True)] * place
+    assert (place > 0, nicest, process.niceness()[process.popen.pid]) == (True, max(7, own), own)
+    assert "libtorch_cpu" in Path(f"/proc/{process.popen.pid}/maps").read_text()
+    assert not until_stage(process, "starting").busy
+    assert all(file.startswith(("socket:", "pipe:", "/dev/null")) for file in process.files())
+    process.client.control.send(Stop())
+    assert process.wait() == EXIT_STOPPED
 
 
 def test_it_loads_serves_and_stops(spawn: Spawn, tiny: Path) -> None:
@@ -107,43 +119,70 @@ def test_while_it_loads_it_yields_tells_its_progress_and_listens(spawn: Spawn, t
     counters = [message.counter for message in told]
     assert counters == sorted(counters)
     assert counters[-1] > counters[0]
-    assert (told[0].stage, told[0].busy) == ("starting", True)
+    assert (told[0].stage, told[0].busy) == ("importing", True)
 
 
-def test_one_that_imports_ahead_opens_nothing_and_is_then_an_engine_like_any_other(spawn: Spawn, tiny: Path) -> None:
-    """With as many threads as its load says, though its environment was made for another number."""
-    fresh, ahead = spawn(threads=1), spawn(threads=1)
-    for process in (fresh, ahead):
-        process.client.until_told(Hello)
-    files = ahead.files()
-    ahead.client.control.send(ImportAhead())
-    assert not until_stage(ahead, "ahead").busy
-    assert ahead.files() == files
-    assert "libtorch" in Path(f"/proc/{ahead.popen.pid}/maps").read_text()
+def test_one_that_was_told_at_once_and_one_that_stood_by_are_the_same_engine(spawn: Spawn, tiny: Path) -> None:
+    """With as many threads as its load says, though its environment was made for another number, and whatever the
+    niceness of its imports."""
+    told, stood = spawn(threads=1), spawn(threads=1, niceness=19)
+    start = StartEngine(spec=engine_spec(tiny, threads=2))
+    told.client.control.send(start)
+    told.client.until_told(EngineReady)
+    assert any(isinstance(message, Hello) for message in told.client.told)
+    stood.client.until_told(Hello)
+    stood.client.control.send(start)
+    stood.client.until_told(EngineReady)
     found = []
-    for process in (fresh, ahead):
-        process.client.control.send(StartEngine(spec=engine_spec(tiny, threads=2)))
-        process.client.until_told(EngineReady)
+    for process in (told, stood):
         process.client.data.send(make_generate(1, list(range(7, 47)), 12))
         process.client.until_ended(1)
         found.append((process.client.tokens[1], sorted(process.niceness().values()), len(process.files())))
     assert found[0] == found[1]
 
 
-def test_what_it_is_told_while_it_imports_ahead(spawn: Spawn, tiny: Path) -> None:
-    """It ends, or loads behind the import, and is busy meanwhile."""
-    loads, ends = spawn(), spawn()
-    for process in (loads, ends):
+@pytest.mark.parametrize("end", [lambda process: process.client.control.send(Stop()), EngineProcess.end_control])
+def test_it_ends_in_the_middle_of_its_imports(spawn: Spawn, end: Callable[[EngineProcess], None]) -> None:
+    process = spawn()
+    process.client.until_told(Progress)
+    end(process)
+    assert process.wait() == EXIT_STOPPED
+    assert b"Traceback" not in process.popen.stderr.read()
+    with pytest.raises(ChannelClosedError):
         process.client.until_told(Hello)
-        process.client.control.send(ImportAhead())
-    ends.client.control.send(Stop())
-    assert ends.wait() == EXIT_STOPPED
-    loads.client.control.send(StartEngine(spec=engine_spec(tiny)))
-    loads.client.until_told(EngineReady)
-    told = [message for message in loads.client.told if isinstance(message, Progress)]
-    assert [message.counter for message in told] == sorted(message.counter for message in told)
-    assert all(message.busy for message in told if message.stage not in ("ahead", "serving"))
-    assert not until_stage(loads, "serving").busy
+
+
+BROKEN = {
+    "torch is broken": ("raise ImportError('libtorch.so: invalid ELF header')", "HRT-1010", "invalid ELF header"),
+    "memory ran out": ("raise MemoryError", "HRT-1016", "MemoryError"),
+}
+
+
+@pytest.mark.parametrize(("code", "failure", "named"), BROKEN.values(), ids=BROKEN)
+def test_imports_that_fail_are_a_failed_start(
+    spawn: Spawn, tmp_path: Path, tiny: Path, code: str, failure: str, named: str
+) -> None:
+    """Without a Hello, whether it was told what to load or not."""
+    (tmp_path / "torch.py").write_text(code)
+    for is_told in (True, False):
+        process = spawn(packages=tmp_path)
+        if is_told:
+            process.client.control.send(StartEngine(spec=engine_spec(tiny)))
+        failed = process.client.until_told(StartFailed)
+        assert isinstance(failed, StartFailed)
+        assert (failed.failure.code, named in failed.failure.message) == (failure, True)
+        assert not any(isinstance(message, Hello) for message in process.client.told)
+        process.client.control.send(Stop())
+        assert process.wait() == EXIT_START_FAILED
+
+
+def test_whoever_says_what_it_cannot_read_learns_its_version_first(spawn: Spawn) -> None:
+    process = spawn()
+    process.send_raw(len(body := msgspec.msgpack.encode({"type": "FromAnotherVersion"})).to_bytes(4, "little") + body)
+    assert process.client.until_told(Hello) == Hello(version=WIRE_VERSION, role="engine", pid=process.popen.pid)
+    process.end_control()
+    assert process.wait() == EXIT_BUG
+    assert b"FromAnotherVersion" in process.popen.stderr.read()
 
 
 def until_stage(process: EngineProcess, stage: str) -> Progress:
@@ -311,7 +350,7 @@ def test_it_dies_with_its_parent_although_its_channels_stay_open() -> None:
     ):
         pidfd = os.pidfd_open(int(parent.stdout.readline()))
         ours.settimeout(PATIENCE_S)
-        assert ours.recv(1)  # Hello: the parent-death signal is set by now
+        assert ours.recv(1)  # its first word: the parent-death signal is set by now
         parent.kill()
         assert _ended_within(pidfd, PATIENCE_S)
         os.close(pidfd)

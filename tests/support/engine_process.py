@@ -17,10 +17,22 @@ from halogend.wire.channel import WorkerChannel
 from halogend.wire.messages import EngineReady, EngineSpec, Hello, StartEngine
 
 
-class EngineProcess:
-    """Started, but not told what to load. `close` ends it whatever its state."""
+def _first_of_all(packages: Path) -> dict[str, str]:
+    return {"PYTHONPATH": os.pathsep.join([str(packages), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
-    def __init__(self, *, parent_pid: int | None = None, threads: int = 1) -> None:
+
+class EngineProcess:
+    """Started, but not told what to load. `close` ends it whatever its state. Python looks for what it imports in
+    `packages` first."""
+
+    def __init__(
+        self,
+        *,
+        parent_pid: int | None = None,
+        threads: int = 1,
+        niceness: int = 0,
+        packages: Path | None = None,
+    ) -> None:
         our_control, their_control = socket.socketpair()
         our_data, their_data = socket.socketpair()
         fds = (their_control.fileno(), their_data.fileno())
@@ -28,7 +40,7 @@ class EngineProcess:
             [
                 *(sys.executable, "-P", "-m", "halogend.engine"),
                 *("--control-fd", str(fds[0]), "--data-fd", str(fds[1])),
-                *("--parent-pid", str(parent_pid or os.getpid())),
+                *("--parent-pid", str(parent_pid or os.getpid()), "--niceness", str(niceness)),
             ],
             pass_fds=fds,
             stdin=subprocess.DEVNULL,
@@ -36,6 +48,7 @@ class EngineProcess:
             stderr=subprocess.PIPE,
             env={
                 **os.environ,
+                **({} if packages is None else _first_of_all(packages)),
                 "OMP_NUM_THREADS": str(threads),
                 "MKL_NUM_THREADS": str(threads),
                 "OMP_WAIT_POLICY": "passive",
@@ -68,6 +81,10 @@ class EngineProcess:
         """The engine reads the end; what it says is still heard."""
         with socket.socket(fileno=os.dup(self.client.control.fileno())) as same:
             same.shutdown(socket.SHUT_WR)
+
+    def send_raw(self, data: bytes) -> None:
+        with socket.socket(fileno=os.dup(self.client.control.fileno())) as same:
+            same.sendall(data)
 
     def niceness(self) -> dict[int, int]:
         """Of each thread, by its id."""

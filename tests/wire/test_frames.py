@@ -17,8 +17,10 @@ from halogend.wire.messages import (
     Generate,
     Hello,
     PrepareEngine,
+    Progress,
     Sampled,
     Sampling,
+    StartFailed,
     StepOutput,
     Stop,
     Submit,
@@ -89,6 +91,26 @@ def test_messages_come_out_whole_whatever_the_pieces(messages, sizes):
         out += reader.feed(stream[at : at + size])
         at, turn = at + size, turn + 1
     assert out == messages
+
+
+EARLY = {
+    b"\x84\xa4type\xa5Hello\xa7version\x05\xa4role\xa6engine\xa3pid\x07": Hello(version=5, role="engine", pid=7),
+    b"\x86\xa4type\xa8Progress\xa5stage\xa9importing\xa7counter\x01\xa4busy\xc3\xa4done\x00\xa5total\x00": Progress(
+        stage="importing", counter=1, busy=True
+    ),
+    b"\x82\xa4type\xabStartFailed\xa7failure\x83\xa4code\xa1x\xa7message\xa1y\xa5param\xc0": StartFailed(
+        failure=Failure(code="x", message="y")
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "message"), EARLY.items(), ids=[type(each).__name__ for each in EARLY.values()])
+def test_what_may_come_before_the_version_is_known_is_of_one_form_for_ever(body, message):
+    """As version 5 wrote it, and with fields that a later version may add. A newer program than the daemon's, or an
+    older one, says Hello late: what it says before is read all the same."""
+    assert list(FrameReader().feed(len(body).to_bytes(4, "little") + body)) == [message]
+    more = msgspec.msgpack.encode({**msgspec.msgpack.decode(body), "later": [1]})
+    assert list(FrameReader().feed(len(more).to_bytes(4, "little") + more)) == [message]
 
 
 @given(st.binary(min_size=1, max_size=200))

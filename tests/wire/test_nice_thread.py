@@ -47,9 +47,9 @@ def test_what_is_imported_nicely_is_there_and_whoever_wanted_it_stays_as_it_was(
     )
     (tmp_path / "broken_import.py").write_text("raise ValueError('in the middle')\n")
     before = _niceness()
-    import_nicely("heavy_import")
+    import_nicely("heavy_import", 19)
     assert sys.modules["heavy_import"].NICENESS == 19
     with pytest.raises(ValueError, match="in the middle"):
-        import_nicely("broken_import")
+        import_nicely("broken_import", 19)
     assert _niceness() == before
     del sys.modules["heavy_import"]

@@ -23,7 +23,6 @@ from halogend.checkpoint.sizes import VALUE_BYTES
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
 from halogend.wire.environment import WORKER_ENVIRONMENT
 from halogend.wire.messages import (
-    AHEAD,
     Abort,
     AnyMessage,
     Commit,
@@ -33,11 +32,9 @@ from halogend.wire.messages import (
     EngineStats,
     Generate,
     Hello,
-    ImportAhead,
     PoolResized,
     Prepared,
     PrepareEngine,
-    Progress,
     Sampling,
     StartEngine,
     StartFailed,
@@ -108,8 +105,9 @@ class DrivenEngine:
     """One engine process, serving when it is entered; it is ended when it is left, whatever its state.
 
     `stats` is its last word about itself, `step_s` the (kind, seconds) of every step it told of. `began_s` is when its
-    process was started, `asked_s` when it was told what to load, `ready_s` when it could serve. One that is `ahead`
-    had imported what a load needs before it was told, as the daemon's spare one has.
+    process was started, `hello_s` when it had imported what a load needs and said Hello, `asked_s` when it was told
+    what to load, `ready_s` when it could serve. One that is `ahead` was told after its Hello, as the daemon's spare
+    one is, another at once.
     """
 
     def __init__(self, spec: EngineSpec, *, ahead: bool = False) -> None:
@@ -137,12 +135,12 @@ class DrivenEngine:
             )
         self._control, self._data = WorkerChannel(our_control), WorkerChannel(our_data)
         try:
+            if not self._is_ahead:
+                self._ask()
             self._await(Hello)
+            self.hello_s = time.monotonic()
             if self._is_ahead:
-                self._control.send(ImportAhead())
-                self._await(Progress)  # of that stage: others are the daemon's to judge
-            self.asked_s = time.monotonic()
-            self._control.send(StartEngine(spec=self._spec))
+                self._ask()
             self.ready = self._await(EngineReady)
             self.ready_s = time.monotonic()
         except BaseException:
@@ -209,6 +207,10 @@ class DrivenEngine:
             self._process.send_signal(signal.SIGABRT)  # it writes where each of its threads stands
             return self._process.wait()
 
+    def _ask(self) -> None:
+        self.asked_s = time.monotonic()
+        self._control.send(StartEngine(spec=self._spec))
+
     def _await(self, kind: type[_Told]) -> _Told:
         """The next message of that kind on control; frames that come meanwhile stay where they are."""
         while True:
@@ -232,8 +234,6 @@ class DrivenEngine:
                 case StartFailed():
                     raise EngineLostError(message.failure.message)
                 case Hello() | EngineReady() | Prepared() | PoolResized():
-                    self._told.append(message)
-                case Progress() if message.stage == AHEAD:
                     self._told.append(message)
                 case _:
                     pass

@@ -1,10 +1,11 @@
 """`halogend bench load --arms`: one model in several formats, and llama.cpp, from nothing to a first token.
 
-Every arm is a whole engine process, as a swap in a living daemon finds one (it stands by, and has imported what loads
-need), or as the daemon starts a new one (`--start new`, or both), over files that are in the page cache (warm) or were
-dropped from it (cold, as mincore(2) sees it). The arms take turns within a round, each round in another order, and
-medians over the rounds are shown. A v2 file is loaded a second time beside a first one that serves, for what the two
-take together; and ranks read their own ranges of it, without an engine. Figures are printed, never judged.
+Every arm is a whole engine process, as a swap in a living daemon finds one (it stands by: it has imported what loads
+need, and said Hello), or as the daemon starts a new one (`--start new`, or both), over files that are in the page cache
+(warm) or were dropped from it (cold, as mincore(2) sees it). The arms take turns within a round, each round in another
+order, and medians over the rounds are shown; the report says what each time is of. A v2 file is loaded a second time
+beside a first one that serves, for what the two take together; and ranks read their own ranges of it, without an
+engine. Figures are printed, never judged.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from halogend.checkpoint.v2 import shards
 from halogend.checkpoint.v2.reader import open_v2
 from halogend.engine.bench.children import ChildFailedError
 from halogend.engine.bench.load_ranks import read_ranks
-from halogend.engine.bench.load_start import engine_spec, memory_of, running, start_ours, start_peer
+from halogend.engine.bench.load_start import WINDOWS, engine_spec, memory_of, running, start_ours, start_peer
 from halogend.engine.bench.page_cache import cached_share, drop, read_through
 from halogend.engine.bench.report import Progress, columns, say, size
 from halogend.engine.bench.synthetic import FORMATS, V2_FORMATS, NoSpaceError, make
@@ -37,6 +38,8 @@ SYNTHETIC = ("v2-int4", "q4_k", "awq", "gptq", "v2-bf16", "bf16")
 _RANKS = (1, 2, 3, 4)
 _MIB = 1 << 20
 _SECONDS = ("load_s", "warmup_s", "first_token_s")
+_TITLES = ("held as", "cache", "in cache", "load s", "warm-up s", "token s", "PSS MiB", "load avg")
+_WINDOW_TITLES = {"load_s": "load s", "first_token_s": "token s"}
 _STARTED = {"spare": "engines that stand by", "new": "new engines", "both": "engines that stand by and new ones"}
 
 
@@ -139,6 +142,7 @@ def _measure(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "rounds": args.runs,
         "start": args.start,
+        "windows": dict(WINDOWS),
         "runs": runs,
         "medians": [_medians(arm, cache, runs) for cache in caches for arm in arms],
         "pairs": [_pair(arm, args.threads) for arm in v2],
@@ -208,11 +212,9 @@ def _ranks(arm: Arm, caches: Sequence[str], rounds: int) -> dict[str, Any]:
 
 def _table(report: dict[str, Any]) -> str:
     how = f"medians of {report['rounds']} rounds, {report['cores']} cores, {_STARTED[report['start']]}"
-    lines = [f"{how}; load of {PEER}: from its start"]
+    lines = [how, *(f"{_WINDOW_TITLES[name]}: {window}" for name, window in report["windows"].items())]
     wide: Callable[[str], str] = "{:<52}".format
-    lines.append(
-        wide("arm") + columns(("held as", "cache", "in cache", "load s", "warm-up s", "token s", "PSS MiB", "load avg"))
-    )
+    lines.append(wide("arm") + columns(_TITLES))
     for row in report["medians"]:
         times = (f"{row[name]:.2f}" for name in _SECONDS)
         cells = (row["precision"], row["cache"], f"{row['cached_share']:.0%}", *times)

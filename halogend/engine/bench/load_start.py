@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import msgspec
@@ -23,6 +24,16 @@ from halogend.engine.bench.driven import GREEDY, PATIENCE_S, DrivenEngine, Engin
 from halogend.engine.bench.servers import free_port
 from halogend.wire.messages import EngineLimits, EngineSpec, Generate
 
+WINDOWS: Mapping[str, str] = MappingProxyType(
+    {
+        "load_s": "from an engine's Hello, or from being told what to load where that comes later, until every weight "
+        "is usable, the pool is built and the warm-up is done. The import of torch lies before Hello, and so outside. "
+        "Of llama.cpp, which is told as it starts: from the start of its process until it serves",
+        "first_token_s": "from the start of the process to the first token of a prompt of 16: the import of torch lies "
+        "inside. Of an engine that stands by, which has imported it: from being told what to load",
+    }
+)
+"""What each time is of, for people: the report has it beside the figures."""
 _PROMPT = tuple(range(1, 17))  # ids that every vocabulary has
 _CONTEXT = 512
 _POOL_BYTES = 1 << 30  # reserved, touched only where the warm-up and the prompt write
@@ -31,11 +42,9 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class StartFigures:
-    """`load_s`: from being told what to load to every weight usable, pool built, warmed up; of llama.cpp, which is told
-    as it starts, from the start of its process until it serves. `warmup_s` is the part of ours that the warm-up takes,
-    when all weights are usable; 0 of llama.cpp, which does not tell. `first_token_s`: to the first token of a prompt of
-    16, from the start of the process, or of an engine that was started ahead from being told. Bytes are of the process,
-    after that: `pss_bytes` counts a page that several processes map as a share for each (proc(5))."""
+    """Seconds of the windows that WINDOWS tells. `warmup_s` is the part of our load that the warm-up takes, when all
+    weights are usable; 0 of llama.cpp, which does not tell. Bytes are of the process, after its first token:
+    `pss_bytes` counts a page that several processes map as a share for each (proc(5))."""
 
     load_s: float
     warmup_s: float
@@ -45,8 +54,8 @@ class StartFigures:
 
 
 def start_ours(path: str, precision: str, load_threads: int, *, ahead: bool) -> StartFigures:
-    """One engine process, gone when this returns. `ahead`: as a daemon's spare one, it has imported what a load needs
-    before it is told what to load. Raises ChildFailedError."""
+    """One engine process, gone when this returns. `ahead`: as a daemon's spare one, it has said Hello before it is told
+    what to load. Raises ChildFailedError."""
     with running(engine_spec(path, precision, load_threads), ahead=ahead) as (_, figures):
         return figures
 
@@ -63,7 +72,7 @@ def running(spec: EngineSpec, *, ahead: bool = False) -> Iterator[tuple[int, Sta
             yield (
                 engine.pid,
                 StartFigures(
-                    load_s=engine.ready_s - engine.asked_s,
+                    load_s=engine.ready_s - max(engine.hello_s, engine.asked_s),
                     warmup_s=engine.ready.warmup_s,
                     first_token_s=first_s - (engine.asked_s if ahead else engine.began_s),
                     pss_bytes=memory["Pss"],

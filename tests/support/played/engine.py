@@ -1,4 +1,4 @@
-"""The engine, played. Points: ahead, load, ready, serving, generate, prepare, commit, discard."""
+"""The engine, played. Points: import, load, ready, serving, generate, prepare, commit, discard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from support.played.player import Order, Player
 
 from halogend.wire.messages import (
-    AHEAD,
     Abort,
     AnyMessage,
     Commit,
@@ -18,7 +17,6 @@ from halogend.wire.messages import (
     EngineStats,
     Failure,
     Generate,
-    ImportAhead,
     PoolResized,
     Prepared,
     PrepareEngine,
@@ -31,7 +29,7 @@ from halogend.wire.messages import (
 
 
 class Engine(Player):
-    """Tokens are bytes; `answer` of an order is the text it generates."""
+    """Tokens are bytes; `answer` of an order is the text it generates. What is said to it before its Hello waits."""
 
     def __init__(self) -> None:
         super().__init__("engine", "data")
@@ -39,11 +37,17 @@ class Engine(Player):
         self.made = 0
         self.used = 0
         self.prepared: dict[int, PrepareEngine] = {}
+        self.early: list[tuple[str, AnyMessage]] | None = []
+
+    def begin(self) -> None:
+        self.enters("importing")
+        self.at("import", self._imported, niceness=self.niceness)
 
     def handle(self, name: str, message: AnyMessage) -> None:
+        if self.early is not None:
+            self.early.append((name, message))
+            return
         match message:
-            case ImportAhead():
-                self.at("ahead", lambda order: self.enters(AHEAD))
             case StartEngine():
                 self.path, self.pool_bytes = message.spec.path, message.spec.limits.pool_bytes
                 self.enters("loading")
@@ -68,6 +72,16 @@ class Engine(Player):
         super().lost(name)
         if name == "data" and not self.is_deaf:
             os._exit(4)
+
+    def _imported(self, order: Order) -> None:
+        if order["do"] == "fail":
+            self.refuse(order)
+            return
+        self.enters("starting")
+        self.greet()
+        early, self.early = self.early or [], None
+        for name, message in early:
+            self.handle(name, message)
 
     def _loaded(self, order: Order) -> None:
         if order["do"] == "fail":

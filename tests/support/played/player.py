@@ -32,11 +32,12 @@ class Player:
 
     def __init__(self, role: str, *data: str) -> None:
         parser = argparse.ArgumentParser()
-        for name in ("parent-pid", *(f"{each}-fd" for each in ("control", *data))):
+        for name in ("parent-pid", "niceness", *(f"{each}-fd" for each in ("control", *data))):
             parser.add_argument(f"--{name}", type=int)
         arguments = vars(parser.parse_args())
         die_with_parent(arguments["parent_pid"])
         self.role = role
+        self.niceness = arguments["niceness"]
         self.path = ""
         self.channels = {
             name: WorkerChannel(socket.socket(fileno=arguments[f"{name}_fd"])) for name in ("control", *data)
@@ -79,10 +80,17 @@ class Player:
     def handle(self, name: str, message: AnyMessage) -> None:
         raise NotImplementedError
 
+    def begin(self) -> None:
+        """The first that is done; `greet` follows, now or later."""
+        self.greet()
+
+    def greet(self) -> None:
+        self.tell(Hello(version=int(os.environ.get("PLAYED_VERSION", WIRE_VERSION)), role=self.role, pid=os.getpid()))
+
     # --- the loop ---------------------------------------------------------------------------------
 
     def play(self) -> None:
-        self.tell(Hello(version=int(os.environ.get("PLAYED_VERSION", WIRE_VERSION)), role=self.role, pid=os.getpid()))
+        self.begin()
         selector = selectors.DefaultSelector()
         for name, channel in self.channels.items():
             selector.register(channel, selectors.EVENT_READ, name)
