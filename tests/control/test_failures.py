@@ -80,7 +80,8 @@ class Way:
     """From a document to another. `steps` are those of a change that nothing disturbs; `old` and `new` the files of
     the generations it is about. `streams`: a request of the old one goes on from before until the test ends it.
     `is_new`: a model comes, so that a failure leaves a model that does not serve. `more` are failures that this way
-    alone has. `is_one_way`: what it made cannot be taken back without a trace."""
+    alone has. `is_one_way`: what it made cannot be taken back without a trace. `waits`: so many tasks wait for the
+    request that goes on."""
 
     before: Callable[[World], str]
     after: Callable[[World], str]
@@ -96,6 +97,7 @@ class Way:
     more: dict[str, dict[str, Manner]] = field(default_factory=dict)
     is_one_way: bool = False
     ordered: bool = True
+    waits: int = 1
 
     def manners(self, step: str) -> dict[str, Manner]:
         return {**({} if self.is_one_way else FAILURES[step]), **self.more.get(step, {})}
@@ -187,6 +189,16 @@ WAYS = {
         _of("a", top={"devices": PARTS}, **BOTH),
         _of("a", top={"devices": PARTS}, **ONE),
         ("update", "drain", "reclaim"),
+        needs=2,
+    ),
+    "a replica back": Way(
+        _of("a", top={"devices": PARTS}, **ONE),
+        _of("a", top={"devices": PARTS}, **BOTH),
+        ("update", "take_back"),
+        new="a",
+        first=(_of("a", top={"devices": PARTS}, **BOTH),),
+        streams=True,
+        waits=2,
         needs=2,
     ),
     "replicas": Way(
@@ -337,7 +349,7 @@ class Walk:
             (await slow.reached()).say("token")
         await self._applied(self.way.before(self.world))
         await until(lambda: "drain" in self.moments.seen or not self.way.streams, "the old one drains")
-        await self._is_quiet(1 if self.way.streams else 0)
+        await self._is_quiet(self.way.waits if self.way.streams else 0)
         self.before = await at_rest(self.world)
         if self.way.is_one_way:
             return
@@ -377,7 +389,7 @@ class Walk:
         outcomes = [receipt.outcome, *(each.outcome for each in run.newer)]
         is_made = outcomes == ["applied"]
         if receipt.outcome == "failed" and (run.gives_up or (self.way.is_new and "a" in self.world.house.units)):
-            await self._is_quiet(1 if self.way.streams else 0)
+            await self._is_quiet(self.way.waits if self.way.streams else 0)
             self._is_given_up()
             await self._applied(self.way.before(self.world))
         said = ["units.a.degraded"] if receipt.outcome == "rolled_back" else []
