@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from halogend.config.codes import Code, find
 from halogend.config.facts import DeviceFacts, Facts, FileFact, KvFacts, ModelFacts, mapped_bytes
-from halogend.config.placement import by_device, is_processor, kv_ratios, same_budget
+from halogend.config.placement import by_device, host_of, kv_ratios, same_budget
 from halogend.config.places import Places
 from halogend.config.policy_rules import holds_no_request
 from halogend.config.presence import check_presence
@@ -112,8 +112,9 @@ def _device(document: Document, device: DeviceFacts, facts: Facts, places: Place
 
 
 def _besides(document: Document, device: DeviceFacts, facts: Facts) -> list[tuple[int, ModelFacts]]:
-    """Models on accelerators whose processes take memory of this device, which is the host."""
-    if not is_processor(device.id):
+    """Models on accelerators whose processes take memory of this device, which is the host: of a divided one they are
+    counted once."""
+    if device.id != host_of(facts.devices):
         return []
     own = {each.id for each in facts.devices or () if each.has_own_memory}
     placed = [each for name, there in by_device(document, facts.devices).items() if name in own for each in there]

@@ -25,6 +25,11 @@ def is_on_host(device: str) -> bool:
     return is_processor(device) or device.partition(":")[0] in UNIFIED
 
 
+def host_of(devices: Iterable[DeviceFacts] | None) -> str:
+    """The device of the host on which is counted what all of the host is asked for: its first, where it is divided."""
+    return next((each.id for each in devices or () if is_processor(each.id)), FIRST_DEVICE)
+
+
 def share_memory(one: str, other: str) -> bool:
     """Are both the same device, or parts of the same memory?"""
     return one == other or (is_on_host(one) and is_on_host(other))

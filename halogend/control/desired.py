@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from halogend.config.facts import ModelFacts, mapped_bytes
 from halogend.config.fit import pool_most_bytes, usable_bytes
-from halogend.config.placement import FIRST_DEVICE, is_processor, kv_ratios, same_budget, share_memory, spares
+from halogend.config.placement import host_of, is_processor, kv_ratios, same_budget, share_memory, spares
 from halogend.config.schema import Document
 from halogend.control.facts import Gathered, Resolved
 from halogend.control.ledger import Holding
@@ -90,7 +90,8 @@ def _taken_by_peers(gathered: Gathered, device: str) -> int:
     there = set(same_budget(device, gathered.machine.devices))
     facts, models = gathered.facts.models, gathered.models
     fixed = _fixed_bytes([facts[name] for name, each in models.items() if there & set(each.devices)])
-    return fixed + sum(each.host_bytes * len(each.devices) for each in models.values() if FIRST_DEVICE in there)
+    host = host_of(gathered.machine.devices)
+    return fixed + sum(each.host_bytes * len(each.devices) for each in models.values() if host in there)
 
 
 def _fixed_bytes(models: Sequence[ModelFacts]) -> int:
@@ -120,6 +121,7 @@ def _target(resolved: Resolved, index: int, room: Room, machine: Machine) -> Tar
             kv_bytes,
             mapped=resolved.load.mapped,
             host_bytes=resolved.host_bytes,
+            host=host_of(machine.devices),
         ),
         floor_bytes=floor,
         budget_bytes=room.budget_bytes,

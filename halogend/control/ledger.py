@@ -22,7 +22,7 @@ class Holding:
     """What one replica is expected to take of its device. `kv_bytes` is its pool's limit, `mapped` are weights that
     lie in
     mapped files; `weights_bytes` are the others. `host_bytes` its processes take of the host besides, where the device
-    has memory of its own: they are in no total of the device."""
+    has memory of its own: they are in no total of the device, and are counted on `host`, once where that is divided."""
 
     device: str
     weights_bytes: int
@@ -30,6 +30,7 @@ class Holding:
     kv_bytes: int
     mapped: tuple[MappedFile, ...] = ()
     host_bytes: int = 0
+    host: str = FIRST_DEVICE
 
     @property
     def own_bytes(self) -> int:
@@ -55,6 +56,7 @@ class Holding:
             max(self.kv_bytes, other.kv_bytes),
             tuple(dict.fromkeys((*self.mapped, *other.mapped))),
             max(self.host_bytes, other.host_bytes),
+            self.host,
         )
 
     def beside(self, other: Holding) -> Holding:
@@ -66,6 +68,7 @@ class Holding:
             self.kv_bytes + other.kv_bytes,
             tuple(dict.fromkeys((*self.mapped, *other.mapped))),
             self.host_bytes + other.host_bytes,
+            self.host,
         )
 
 
@@ -80,7 +83,7 @@ def together(holdings: Iterable[Holding], shared: Iterable[MappedFile] = ()) -> 
 def host_side(holdings: Iterable[Holding], device: str) -> int:
     """Bytes that the processes of these take of `device` beside what is held there: of the host's first, that of
     engines on accelerators."""
-    return sum(each.host_bytes for each in holdings) if device == FIRST_DEVICE else 0
+    return sum(each.host_bytes for each in holdings if each.host == device)
 
 
 @dataclass(slots=True)

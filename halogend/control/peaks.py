@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from halogend.config.facts import mapped_bytes
-from halogend.config.placement import FIRST_DEVICE
 from halogend.control.ledger import Holding, host_side
 
 
@@ -73,4 +72,4 @@ def _use(held: Mapping[str, Holding], device: str) -> Use:
 
 def touched(holding: Holding) -> tuple[str, ...]:
     """The devices that it takes bytes of."""
-    return (holding.device, FIRST_DEVICE) if holding.host_bytes else (holding.device,)
+    return (holding.device, holding.host) if holding.host_bytes else (holding.device,)

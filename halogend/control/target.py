@@ -14,7 +14,7 @@ import msgspec
 
 from halogend.config.changes import model_changes
 from halogend.config.fields import Apply
-from halogend.config.placement import FIRST_DEVICE, is_on_host, share_memory
+from halogend.config.placement import is_on_host, share_memory
 from halogend.config.schema import ModelConfig
 from halogend.control.facts import Inputs
 from halogend.control.ledger import Holding, host_side, together
@@ -81,7 +81,7 @@ class Target:
         """Itself, and what its processes take of the host besides as if that were all: each has to fit."""
         if not self.holding.host_bytes:
             return (self,)
-        there = Holding(FIRST_DEVICE, 0, self.holding.host_bytes, 0)
+        there = Holding(self.holding.host, 0, self.holding.host_bytes, 0)
         budget = self.host_budget_bytes
         host = replace(self, holding=there, floor_bytes=0, budget_bytes=budget, shared_bytes=budget, others=())
         return (self, host)

@@ -9,7 +9,7 @@ from support.config_documents import HEAD, read
 
 from halogend.config.codes import Code
 from halogend.config.facts import DeviceFacts, Facts, KvFacts, ModelFacts
-from halogend.config.placement import by_device, kv_ratios, same_budget
+from halogend.config.placement import by_device, divided, kv_ratios, same_budget
 from halogend.config.problems import Problem
 from halogend.config.rules import check
 from halogend.config.schema import Document
@@ -81,6 +81,23 @@ def test_a_device_s_processes_have_to_fit_on_the_host() -> None:
     assert (problem.code, problem.path) == (Code.WEIGHTS_DO_NOT_FIT, "models[0].model")
     assert "the models on cpu:0 need 20.0 GiB" in problem.message
     assert judged("model: /a.gguf\ndevice: h100\n", (GPU, CPU), replace(FINE, host_bytes=GIB)) == []
+
+
+HALVES = HEAD + """\
+devices: [{id: %s, cores: "0-1"}, {id: %s, cores: "2-3"}]
+models: [{name: a, model: /a.gguf, device: h100}, {name: b, model: /b.gguf, device: %s}]
+"""
+
+
+@pytest.mark.parametrize(("first", "second"), [("cpu:0", "cpu:1"), ("cpu:1", "cpu:2")])
+def test_of_a_divided_host_a_device_s_processes_are_counted_once(first: str, second: str) -> None:
+    """On its first part: the other has room for its own models."""
+    text = HALVES % (first, second, second)
+    devices = divided(document(text), (GPU, CPU))
+    assert [(each.id, each.memory_bytes) for each in devices[1:]] == [(first, 8 * GIB), (second, 8 * GIB)]
+    assert judged(text, devices, replace(FINE, host_bytes=7 * GIB)) == []
+    (problem,) = judged(text, devices, replace(FINE, host_bytes=9 * GIB))
+    assert f"the models on {first} need 9" in problem.message
 
 
 TWO = HEAD + ("models:\n  - {name: a, model: /a.gguf, device: rocm:0}\n  - {name: b, model: /b.gguf, device: cpu:0}\n")

@@ -124,6 +124,26 @@ async def test_a_part_without_memory_of_its_own_shares_the_host_s_ledger(world):
     assert there.unit("b").serving.spec.engine.device == "cpu:0"
 
 
+async def test_on_a_divided_host_they_are_counted_on_its_first_part(world):
+    there = await world(8 * GIB, accelerators=(accelerator(),))
+    parts = [{"id": "cpu:1", "cores": "0"}, {"id": "cpu:2", "cores": "1"}]
+    text = document(there.model("a", device="cuda:0"), there.model("b", device="cpu:2"), devices=parts)
+    assert (await reached(there.edit(text))).outcome == "applied"
+    ledger = there.house.ledger
+    own, beside = (ledger.holding(name) for name in ("a#1", "b#1"))
+    assert own.host_bytes > 500 * MIB
+    assert (ledger.taken_bytes("cpu:1"), ledger.taken_bytes("cpu:2")) == (own.host_bytes, beside.total_bytes)
+    devices = there.steering.ledger()["devices"]
+    assert {name: each["held_bytes"] for name, each in devices.items()} == {
+        "cpu:1": own.host_bytes,
+        "cpu:2": beside.total_bytes,
+        "cuda:0": own.total_bytes,
+    }
+    plan = await there.steering.plan()
+    after = {each["device"]: each["after"]["working_bytes"] for each in plan["devices"]}
+    assert after == {"cpu:1": own.host_bytes, "cpu:2": beside.working_bytes, "cuda:0": own.working_bytes}
+
+
 def test_the_ledger_adds_up_what_processes_take_of_the_host():
     ledger = Ledger()
     ledger.enter("a#1", Holding("cuda:0", 100, 10, 50, host_bytes=7))
