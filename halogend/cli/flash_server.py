@@ -34,18 +34,19 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     from halogend.cli import selftest
-    from halogend.cli.warmup_kernel import warm_up_here
-    from halogend.config.flash_flags import FlagDocument
+    from halogend.cli.warmup_kernel import warm_up_for
+    from halogend.config.flash_flags import COMMAND_LINE, FlagDocument
 
     if args.selftest:
-        return selftest.run(argparse.Namespace(device=[], backend="auto", seed=None, json=False, state=args.state))
+        return selftest.run(argparse.Namespace(device=[], backend="auto", seed=None, json=False, state=args.state, cache_dir=None))
     if args.config is not None:
         return _show_file(args.config) if args.show else _run_file(args)
+    document, is_stated = FlagDocument(args.values), "model-path" in args.values
     if args.warmup_kernel:
-        status = warm_up_here(os.environ)
-        if "model-path" not in args.values:
+        known = document.parse(document.data, COMMAND_LINE, os.environ).partial if is_stated else None
+        status = warm_up_for(known, os.environ)
+        if not is_stated:
             return status
-    document = FlagDocument(args.values)
     return _show(document) if args.show else _serve(document, args)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from halogend.cli import arguments
 from halogend.cli.admin import add_socket, own_socket
+from halogend.cli.documents import as_far_as_known
 from halogend.cli.kernel_cache import kernel_cache
 from halogend.cli.state import add_state, state_directory
-from halogend.cli.warmup_kernel import add_warmup, warm_up_here
+from halogend.cli.warmup_kernel import add_warmup, warm_up_for
 from halogend.config.values import DAY_S
 
 DEFAULT_CONFIG = "/etc/halogen/config.yaml"
@@ -62,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
     from halogend import daemon
     from halogend.obs.log import configure_daemon
 
-    if args.warmup_kernel:
-        warm_up_here(os.environ)  # what it could not compile, the models that need it say too
+    if args.warmup_kernel:  # what it could not compile, the models that need it say too
+        warm_up_for(as_far_as_known(args.config, os.environ), os.environ)
     configure_daemon(level=args.log_level)
     options = daemon.Options(
         config=args.config,

@@ -12,13 +12,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from halogend.cli import arguments
 from halogend.cli.kernel_cache import PLACES, kernel_cache
 from halogend.cli.kernel_progress import KernelProgress
+
+if TYPE_CHECKING:
+    from halogend.config.schema import Document
 
 FAILED, USAGE = 1, 2
 NO_DEVICE = 3  # what the compiling process ends with then
@@ -115,16 +119,28 @@ def _without_event(event: dict[str, Any]) -> dict[str, Any]:
 
 def add_warmup(parser: argparse.ArgumentParser) -> None:
     """The option of what serves."""
-    text = "first compile all kernels for the device here into the daemon's folder, as `halogend warmup-kernel` does"
+    text = (
+        "first compile all kernels, as `halogend warmup-kernel` does, for every kind of device that the document's"
+        " models may come to be on, into the folders where they will look for them"
+    )
     parser.add_argument("--warmup-kernel", action="store_true", help=text)
 
 
-def warm_up_here(environ: Mapping[str, str]) -> int:
-    """For what serves then: the exit status, 0 where all kernels of this machine's devices are compiled, and where it
-    has none."""
-    directory = kernel_cache(environ)
-    if directory is None:
-        print("--warmup-kernel: there is no HOME: set CACHE_DIRECTORY", file=sys.stderr)
+def warm_up_for(document: Document | None, environ: Mapping[str, str]) -> int:
+    """For what serves then: the exit status, 0 where all kernels of the document's models are compiled, and where they
+    need none. Without a document: those of every accelerator here, into the folder of documents that name none."""
+    from halogend.control.kernel_folders import folders_of_all, kernel_folders
+    from halogend.control.machine import probe
+
+    machine = replace(probe(), kernel_cache=str(kernel_cache(environ) or ""))
+    folders = folders_of_all(machine) if document is None else kernel_folders(document, machine)
+    if not folders:
+        print("--warmup-kernel: no accelerator is here that a model would be on: nothing to compile", file=sys.stderr)
+    return max((_warm_up_folder(folder, archs) for folder, archs in folders.items()), default=0)
+
+
+def _warm_up_folder(folder: str, archs: Sequence[str]) -> int:
+    if not folder:
+        print("--warmup-kernel: there is no HOME: set CACHE_DIRECTORY, or kernels.cache_dir", file=sys.stderr)
         return USAGE
-    status = warm_up(directory)
-    return 0 if status == NO_DEVICE else status
+    return warm_up(Path(folder), [word for arch in archs for word in ("--target", arch)])

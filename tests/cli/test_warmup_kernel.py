@@ -4,11 +4,17 @@ import io
 import json
 
 import pytest
+from support.fake_devices import accelerator
 
-from halogend.cli import flash_server
+from halogend import daemon
+from halogend.cli import flash_server, warmup_kernel
 from halogend.cli.kernel_cache import kernel_cache
 from halogend.cli.kernel_progress import KernelProgress
 from halogend.cli.main import main
+from halogend.config.facts import DeviceFacts
+from halogend.control import machine
+from halogend.control.machine import Machine
+from halogend.obs import log
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,11 +45,57 @@ def test_without_a_device_a_target_must_be_named(tmp_path, capsys):
     assert "no device is here whose kernels are compiled: name a target, of sm_80, " in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_what_serves_goes_on_where_there_is_no_device(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path))
     assert flash_server.main(["--warmup-kernel"]) == 0
-    assert "no device is here" in capsys.readouterr().err
+    assert "no accelerator is here that a model would be on" in capsys.readouterr().err
+
+
+DOCUMENT = """\
+apiVersion: halogen.dev/v1alpha1
+models:
+  - {name: a, model: /a.gguf, device: h100, kernels: {cache_dir: %s}}
+  - {name: b, model: /b.gguf, device: mi300x, kernels: {cache_dir: %s}}
+  - {name: c, model: /c.gguf, device: cpu:0}
+"""
+
+
+@pytest.fixture
+def two_kinds(monkeypatch):
+    """A machine with an H100 and an MI300X, and compilers that say what they are told to do."""
+    other = accelerator(id="rocm:0", aliases=("mi300x:0",), kind="rocm", product="mi300x", arch="gfx942")
+    there = Machine(2, True, (accelerator(), other, DeviceFacts(id="cpu:0", memory_bytes=1 << 30)))
+    told = []
+
+    async def no_daemon(options):
+        return 0
+
+    monkeypatch.setattr(daemon, "run", no_daemon)
+    monkeypatch.setattr(log, "configure_daemon", lambda level: None)
+    monkeypatch.setattr(machine, "probe", lambda: there)
+    monkeypatch.setattr(warmup_kernel, "warm_up", lambda folder, words: told.append((str(folder), words)) or 0)
+    return told
+
+
+def test_what_a_document_runs_is_compiled_where_it_says(two_kinds, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(DOCUMENT % ("/kernels/a", "/kernels/b"))
+    assert main(["run", "--config", str(file), "--warmup-kernel"]) == 0
+    assert two_kinds == [("/kernels/a", ["--target", "sm_90"]), ("/kernels/b", ["--target", "gfx942"])]
+    two_kinds.clear()
+    file.write_text(DOCUMENT % ("/kernels/a", "/kernels/a") + "none: of this\n")
+    assert main(["run", "--config", str(file), "--warmup-kernel"]) == 0, "what is wrong with it the daemon says"
+    assert two_kinds == [("/kernels/a", ["--target", "sm_90", "--target", "gfx942"])]
+
+
+def test_without_a_document_all_that_is_here_is_compiled(two_kinds, tmp_path, monkeypatch):
+    monkeypatch.setenv("CACHE_DIRECTORY", "/kernels")
+    assert main(["run", "--config", str(tmp_path / "none.yaml"), "--warmup-kernel"]) == 0
+    assert flash_server.main(["--warmup-kernel"]) == 0
+    assert two_kinds == [("/kernels/kernels", ["--target", "sm_90", "--target", "gfx942"])] * 2
+    two_kinds.clear()
+    assert flash_server.main(["--warmup-kernel", "--model-path", "/a.gguf", "--device", "mi300x"]) == 0
+    assert two_kinds == [("/kernels/kernels", ["--target", "gfx942"])]
 
 
 def test_places_of_the_cache(tmp_path):
