@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from halogend.cli import arguments
 from halogend.cli.documents import DOCUMENT_HELP, UnreadableError, read_document
 
 if TYPE_CHECKING:
-    from halogend.config.facts import DeviceFacts, Facts
+    from halogend.config.facts import Facts
+    from halogend.config.places import ParseResult
+    from halogend.config.problems import Problem
     from halogend.config.schema import Document
+    from halogend.config.targets import Assumed
 
 USAGE = 2
 
@@ -32,8 +36,9 @@ def add(subparsers: Any) -> None:
         "--target",
         action="append",
         default=[],
-        metavar="DEVICE",
-        help="assume this device instead of the machine's, such as ai_max_395 (may be repeated)",
+        metavar="DEVICE[=MEMORY]",
+        help="assume a machine with this accelerator instead of this one's, such as ai_max_395 or a100=40GiB (may be"
+        " repeated), and a processor, of which only cpu=64GiB says how much memory it has, cpu that it is this one's",
     )
     parser.set_defaults(run=run)
 
@@ -46,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         data, name = read_document(args.file)
-        assumed = targets(args.target)
+        assumed = targets(args.target) if args.target else None
     except UnreadableError as error:
         print(f"halogend check: {error}", file=sys.stderr)
         return USAGE
@@ -56,10 +61,8 @@ def run(args: argparse.Namespace) -> int:
     parsed = parse(data, name, os.environ)
     facts = _facts(parsed.partial, assumed, offline=args.offline) if parsed.partial else None
     problems = check(parsed, facts)
-    for file in facts.files if facts else ():
-        if file.warning:
-            problem = parsed.places.problem(file.fault.code, file.path, file.fault.message, file.fault.hint)
-            print(f"warning: {problem}", file=sys.stderr)
+    for warning in _warnings(parsed, facts):
+        print(f"warning: {warning}", file=sys.stderr)
     for problem in problems:
         print(problem)
     if problems or parsed.document is None:
@@ -72,12 +75,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(document: Document, assumed: tuple[DeviceFacts, ...], *, offline: bool) -> Facts | None:
-    """What is known beyond the text: of this machine, of the devices to assume, or nothing."""
-    from halogend.config.facts import Facts
+def _warnings(parsed: ParseResult, facts: Facts | None) -> Iterator[Problem]:
+    """What is wrong and refuses nothing, and what cannot be judged here."""
+    from halogend.config.kernel_rules import unjudged_kernels
 
+    for file in facts.files if facts else ():
+        if file.warning:
+            yield parsed.places.problem(file.fault.code, file.path, file.fault.message, file.fault.hint)
+    if facts is None and parsed.partial is not None:
+        yield from unjudged_kernels(parsed.partial, parsed.places)
+
+
+def _facts(document: Document, assumed: Assumed | None, *, offline: bool) -> Facts | None:
+    """What is known beyond the text: of this machine, of the one to assume, or nothing."""
     if offline:
-        return Facts(devices=assumed) if assumed else None
+        from halogend.config.facts import Facts
+        from halogend.config.placement import divided
+
+        return None if assumed is None else Facts(devices=divided(document, assumed.devices()))
     from halogend.control.facts import gather_facts
 
     return gather_facts(document, assumed)

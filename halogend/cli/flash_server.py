@@ -38,7 +38,9 @@ def _run(args: argparse.Namespace) -> int:
     from halogend.config.flash_flags import COMMAND_LINE, FlagDocument
 
     if args.selftest:
-        return selftest.run(argparse.Namespace(device=[], backend="auto", seed=None, json=False, state=args.state, cache_dir=None))
+        return selftest.run(
+            argparse.Namespace(device=[], backend="auto", seed=None, json=False, state=args.state, cache_dir=None)
+        )
     if args.config is not None:
         return _show_file(args.config) if args.show else _run_file(args)
     document, is_stated = FlagDocument(args.values), "model-path" in args.values

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,13 @@ def mapped_bytes(mapped: Iterable[MappedFile], shared: Iterable[MappedFile] = ()
 
 
 BLOCK_TOKENS = 16  # positions in a block of KV memory
+_LEAST_RESERVE_BYTES = 512 << 20
+_RESERVE_SHARES = MappingProxyType({"cpu": 0.10, "cuda": 0.05, "rocm": 0.05})
+
+
+def reserve_bytes(kind: str, memory_bytes: int) -> int:
+    """What is kept free of a device's own memory where the document does not say."""
+    return max(_LEAST_RESERVE_BYTES, int(memory_bytes * _RESERVE_SHARES[kind]))
 
 
 @dataclass(frozen=True, slots=True)

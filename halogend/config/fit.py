@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from halogend.config.codes import Code, find
 from halogend.config.facts import DeviceFacts, Facts, FileFact, KvFacts, ModelFacts, mapped_bytes
+from halogend.config.kernel_rules import check_auto_kernels
 from halogend.config.placement import by_device, host_of, kv_ratios, same_budget
 from halogend.config.places import Places
 from halogend.config.policy_rules import holds_no_request
@@ -29,6 +30,7 @@ def check_facts(document: Document, places: Places, facts: Facts) -> Iterator[Pr
     yield from file_problems(facts.files, places)
     yield from check_presence(document, facts, places)
     if facts.devices is not None:
+        yield from check_auto_kernels(document, facts.devices, places)
         for device in facts.devices:
             yield from _device(document, device, facts, places)
 

@@ -13,14 +13,12 @@ from types import MappingProxyType
 
 import msgspec
 
-from halogend.config.facts import DeviceFacts
+from halogend.config.facts import DeviceFacts, reserve_bytes
 from halogend.config.values import UNIFIED
 
 HOST = "host"
 SWITCH = "switch"
 
-_RESERVE_SHARE = 0.05
-_LEAST_RESERVE_BYTES = 512 << 20
 _LEAST_COMPUTE = 80  # sm_80: the first with bfloat16
 _VENDORS = MappingProxyType({"cuda": "CUDA", "rocm": "ROCm"})
 
@@ -151,7 +149,7 @@ def _facts(seen: Seen, number: int, host: DeviceFacts, builds: Collection[str]) 
 
 def _of_its_own(seen: Seen) -> tuple[int, int, int]:
     """(memory, reserve, foreign) in bytes."""
-    return seen.memory_bytes, max(_LEAST_RESERVE_BYTES, int(seen.memory_bytes * _RESERVE_SHARE)), seen.used_bytes
+    return seen.memory_bytes, reserve_bytes(seen.kind, seen.memory_bytes), seen.used_bytes
 
 
 def _of_host(seen: Seen, host: DeviceFacts) -> tuple[int, int, int]:

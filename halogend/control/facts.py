@@ -25,6 +25,7 @@ from halogend.config import placement
 from halogend.config.codes import Code
 from halogend.config.facts import BLOCK_TOKENS, DeviceFacts, Facts, Fault, KvFacts, ModelFacts
 from halogend.config.schema import Document, ModelConfig
+from halogend.config.targets import Assumed
 from halogend.config.values import BUILT_IN_TEMPLATES
 from halogend.control.access import Access, look
 from halogend.control.load_plan import LoadPlan, Ways, plan_load
@@ -98,10 +99,12 @@ def gather(document: Document, machine: Machine, in_force: Access | None = None)
     )
 
 
-def gather_facts(document: Document, assumed: tuple[DeviceFacts, ...] = ()) -> Facts:
-    """For `halogend check`: this machine as it is now, or as if it had the `assumed` devices and no others."""
+def gather_facts(document: Document, assumed: Assumed | None = None) -> Facts:
+    """For `halogend check`: this machine as it is now, or as if it were the `assumed` one."""
     machine = probe()
-    return gather(document, replace(machine, devices=assumed) if assumed else machine).facts
+    if assumed is not None:
+        machine = replace(machine, devices=assumed.devices(machine.host))
+    return gather(document, machine).facts
 
 
 def _look(model: ModelConfig, devices: tuple[str, ...], machine: Machine) -> tuple[ModelFacts, Resolved | None]:

@@ -13,15 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from halogend.config.facts import DeviceFacts
+from halogend.config.facts import DeviceFacts, reserve_bytes
 from halogend.config.placement import divided, is_processor
 from halogend.config.schema import Document
 from halogend.control.builds import torch_kinds
 from halogend.control.devices import Look, facts_of
 from halogend.control.devices_look import take_look
 
-_RESERVE_SHARE = 0.10
-_LEAST_RESERVE_BYTES = 512 << 20
 _BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _VISIBLE = MappingProxyType({"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"})
 
@@ -89,7 +87,7 @@ def probe(
     cpu = DeviceFacts(
         id="cpu:0",
         memory_bytes=memory,
-        reserve_bytes=max(_LEAST_RESERVE_BYTES, int(memory * _RESERVE_SHARE)),
+        reserve_bytes=reserve_bytes("cpu", memory),
         foreign_bytes=max(0, meminfo["MemTotal"] - meminfo["MemAvailable"]),
         aliases=("cpu",),
         cores=cores,

@@ -87,7 +87,35 @@ def test_target_stands_in_for_the_machines_devices(write: Write, capsys: pytest.
     both = ["--target", "ai_max_395:0", "--target", "ai_max_395:1"]
     assert main(["check", "--offline", *both, path]) == 0
     assert main(["check", "--offline", "--target", "h100", path]) == 1
-    assert "this machine has cuda:0 = h100:0" in capsys.readouterr().out
+    assert "this machine has cuda:0 = h100:0, cpu:0 = cpu" in capsys.readouterr().out
+
+
+def test_what_auto_is_cannot_be_told_offline(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("model: /a.gguf\nprecision: fp8\n")
+    assert main(["check", "--offline", path]) == 0
+    told = capsys.readouterr().err
+    assert told.startswith(f"warning: {path}:2:12: HCF-1135: `precision` fp8 needs an accelerator, and no machine was")
+    assert "(assume one with --target DEVICE, or name the device)" in told
+    assert main(["check", "--offline", "--target", "h100", path]) == 0
+    assert main(["check", "--offline", "--target", "cpu", path]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "`device` auto is a processor here" in captured.out
+
+
+@pytest.mark.parametrize("words", [["--offline"], []])
+def test_a_target_has_a_processor_beside_it(write: Write, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no problem of devices is one of files, where those are looked at."""
+    path = write(
+        f"{HEAD}devices: [{{id: cpu:0, cores: '0'}}, {{id: cpu:1, cores: '1'}}]\nmodels:\n"
+        "  - {name: a, model: /a.gguf, device: h100}\n  - {name: b, model: /b.gguf, device: cpu:1}\n"
+    )
+    for target in (["h100"], ["h100", "cpu"], ["h100", "cpu=64GiB"]):
+        main(["check", *words, *(word for each in target for word in ("--target", each)), path])
+        out = capsys.readouterr().out
+        assert ": valid, " in out if words else {line.split(": ")[1] for line in out.splitlines()} == {"HCK-1010"}
+    assert main(["check", *words, "--target", "cpu", path]) == 1
+    assert "the device h100:0 is not there; this machine has cpu:0, cpu:1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [["/no/such"], ["/dev/null/file.yaml"], ["--target", "abacus", __file__]])

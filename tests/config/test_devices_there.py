@@ -9,6 +9,7 @@ from support.config_documents import HEAD, read
 
 from halogend.config.codes import Code
 from halogend.config.facts import DeviceFacts, Facts, KvFacts, ModelFacts
+from halogend.config.kernel_rules import unjudged_kernels
 from halogend.config.placement import by_device, divided, kv_ratios, same_budget
 from halogend.config.problems import Problem
 from halogend.config.rules import check
@@ -83,10 +84,13 @@ def test_a_device_s_processes_have_to_fit_on_the_host() -> None:
     assert judged("model: /a.gguf\ndevice: h100\n", (GPU, CPU), replace(FINE, host_bytes=GIB)) == []
 
 
-HALVES = HEAD + """\
+HALVES = (
+    HEAD
+    + """\
 devices: [{id: %s, cores: "0-1"}, {id: %s, cores: "2-3"}]
 models: [{name: a, model: /a.gguf, device: h100}, {name: b, model: /b.gguf, device: %s}]
 """
+)
 
 
 @pytest.mark.parametrize(("first", "second"), [("cpu:0", "cpu:1"), ("cpu:1", "cpu:2")])
@@ -134,12 +138,65 @@ def test_targets_are_devices_of_one_machine() -> None:
     assert target("ai_max_395").in_host_memory
     assert (target("h200:3").id, target("h200:3").aliases) == ("cuda:3", ("h200:3",))
     found = targets(["a100", "h100", "mi300x:2", "a100"])
-    assert [(each.id, each.aliases, each.arch) for each in found] == [
+    assert [(each.id, each.aliases, each.arch) for each in found.accelerators] == [
         ("cuda:0", ("a100:0",), "sm_80"),
         ("cuda:1", ("h100:0",), "sm_90"),
         ("rocm:2", ("mi300x:2",), "gfx942"),
     ]
-    with pytest.raises(ValueError, match="known are ai_max_395"):
-        target("cpu")
+    with pytest.raises(ValueError, match="known are cpu, ai_max_395"):
+        target("abacus")
     with pytest.raises(ValueError, match="names no known device"):
         target("h200:x")
+
+
+def test_every_machine_has_a_processor() -> None:
+    unknown = targets(["h100"]).devices(CPU)
+    assert [(each.id, each.aliases) for each in unknown] == [("cuda:0", ("h100:0",)), ("cpu:0", ("cpu",))]
+    heavy = replace(FINE, weight_bytes=70 * GIB, host_bytes=10 * GIB)
+    assert judged(BESIDE, unknown, replace(heavy, weight_bytes=1000 * GIB)), "what fits on the accelerator is known"
+    assert judged(BESIDE, unknown, heavy) == [], "nothing is said of the processor"
+    (problem,) = judged(BESIDE, targets(["h100", "cpu=64GiB"]).devices(CPU), heavy)
+    assert "the models on cpu:0 need 81.0 GiB for weights and working memory, it has 57.6 GiB" in problem.message
+    assert targets(["h100", "cpu"]).devices(CPU)[-1] == CPU
+    assert [each.id for each in targets(["cpu:0=64GiB"]).devices()] == ["cpu:0"]
+
+
+BESIDE = HEAD + "models: [{name: a, model: /a.gguf, device: h100}, {name: b, model: /b.gguf, device: cpu:0}]\n"
+
+
+def test_a_target_may_have_other_memory_than_most() -> None:
+    (device,) = targets(["a100=40GiB"]).accelerators
+    assert (device.memory_bytes, device.reserve_bytes) == (40 * GIB, 2 * GIB)
+    assert targets(["ai_max_395=64GiB"]).accelerators[0].reserve_bytes == 0, "the host keeps it"
+    for wrong in ("a100=40", "a100=", "cpu=many", "cpu=0"):
+        with pytest.raises(ValueError, match="must be"):
+            targets([wrong])
+    with pytest.raises(ValueError, match="a machine has one processor, cpu:0"):
+        targets(["cpu:1"])
+
+
+@pytest.mark.parametrize("fields", ["precision: fp8", "precision: fp16", "kv_cache_dtype: fp8", "kv_cache_dtype: int8"])
+def test_what_only_accelerators_have_is_judged_by_what_auto_is(fields: str) -> None:
+    text = f"model: /a.gguf\n{fields}\n"
+    assert judged(text, (GPU, CPU)) == []
+    (problem,) = judged(text, (replace(GPU, unusable="it is divided"), CPU))
+    assert (problem.code, problem.line) == (Code.KERNELS, 2)
+    assert "needs the kernels of accelerators, and `device` auto is a processor here" in problem.message
+    assert check(read(text)) == (), "no machine was asked"
+    (left,) = unjudged_kernels(document(text), read(text).places)
+    assert "needs an accelerator, and no machine was asked what `device` auto is" in left.message
+    assert judged(f"{text}kernels: {{backend: triton}}\n", (CPU,)) == [], "to compare with"
+    assert list(unjudged_kernels(document(f"{text}device: cpu\n"), read(text).places)) == []
+
+
+def test_what_only_processors_have_is_judged_by_what_auto_is_too() -> None:
+    for kernels in ("{backend: cpu}", "{backend: reference, flash_attention: false}"):
+        text = f"model: /a.gguf\nkernels: {kernels}\n"
+        assert judged(text, (CPU,)) == []
+        (problem,) = judged(text, (GPU, CPU))
+        assert "runs on processors, and `device` auto is cuda:0 here" in problem.message
+    assert judged("model: /a.gguf\nflash_attention: false\n", (CPU,)) == []
+    (problem,) = judged("model: /a.gguf\nflash_attention: false\n", (GPU, CPU))
+    assert "triton has fused attention only" in problem.message
+    (problem,) = judged("model: /a.gguf\nkv_cache_dtype: fp32\n", (GPU, CPU))
+    assert "is not bf16, which products are in on an accelerator" in problem.message

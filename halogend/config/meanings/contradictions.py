@@ -105,7 +105,8 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
         ("`kernels.backend` cpu and reference run on processors, triton on accelerators (and on a processor in an "
          "interpreter, to compare with); triton has no attention but the fused one. `precision` fp16 and fp8 and "
          "`kv_cache_dtype` fp8 and int8 are formats of triton's kernels, which keep keys and values in these or in "
-         "what products are in."),
+         "what products are in. With `device: auto` that counts which the machine has: the first accelerator, else the "
+         "processor."),
         "Write `backend: auto`, which is what the device has, leave `flash_attention` on, and name the device."),
     "HCF-1201": ("the device is not there",
         "The document names a device this machine does not have, or that its driver does not show.",
