@@ -10,9 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halogend.cli import arguments
+from halogend.cli.kernel_cache import PLACES, kernel_cache
 
 if TYPE_CHECKING:
     from halogend.config.facts import DeviceFacts
@@ -37,6 +40,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help=text)
     parser.add_argument("--seed", type=int, help="of the random inputs (default: another each time)")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    text = f"folder of compiled kernels, which accelerators' are taken from and put into (else {PLACES})"
+    parser.add_argument("--cache-dir", type=arguments.path, metavar="DIR", help=text)
     text = "folder of the daemon's state, where slow links are noted (default: as for run)"
     parser.add_argument("--state", type=arguments.path, metavar="DIR", help=text)
     parser.set_defaults(run=run)
@@ -53,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
         return USAGE
     seed = secrets.randbelow(1 << 31) if args.seed is None else args.seed
     say: Callable[[str], None] = (lambda _: None) if args.json else print
-    found = [_tried(device, machine, args.backend, seed, say) for device in devices]
+    kernels = args.cache_dir or kernel_cache(os.environ)
+    found = [_tried(device, machine, _Trial(args.backend, seed, kernels), say) for device in devices]
     links = _links(machine, devices)
     ok = all(each["ok"] for each in found)
     if args.json:
@@ -85,17 +91,31 @@ def _chosen(machine: Machine, names: list[str]) -> list[DeviceFacts]:
     return found
 
 
-def _tried(
-    device: DeviceFacts, machine: Machine, backend: str, seed: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """`kernels` is the folder of compiled ones."""
+
+    backend: str
+    seed: int
+    kernels: Path | None
+
+    def backend_on(self, device: DeviceFacts) -> str:
+        own = "triton" if device.is_accelerator else "cpu"
+        return own if self.backend == "auto" else self.backend
+
+    def words(self, device: DeviceFacts, runs_on: str) -> list[str]:
+        """For the process that does it."""
+        words = ["--backend", self.backend_on(device), "--device", runs_on, "--seed", str(self.seed)]
+        return words if self.kernels is None else [*words, "--kernel-cache", str(self.kernels)]
+
+
+def _tried(device: DeviceFacts, machine: Machine, trial: _Trial, say: Callable[[str], None]) -> dict[str, Any]:
     """JSON-ready. What failed is said at once."""
-    own = "triton" if device.is_accelerator else "cpu"
-    backend = own if backend == "auto" else backend
-    say(f"{device.id}: backend {backend}" + (f", {device.name}" if device.name else "") + f", seed {seed}")
-    words = ["--backend", backend, "--device", machine.runs_on(device.id), "--seed", str(seed)]
+    backend, runs_on = trial.backend_on(device), machine.runs_on(device.id)
+    say(f"{device.id}: backend {backend}" + (f", {device.name}" if device.name else "") + f", seed {trial.seed}")
     began, status = time.monotonic(), 0
     results: list[dict[str, Any]] = []
-    for line in _child(words, machine.environ_of(device.id), backend, machine.runs_on(device.id)):
+    for line in _child(trial.words(device, runs_on), machine.environ_of(device.id), backend, runs_on):
         if isinstance(line, int):
             status = line
         else:

@@ -8,6 +8,7 @@ from support.fake_devices import accelerator
 from halogend.cli import selftest
 from halogend.cli.main import main
 from halogend.config.facts import DeviceFacts
+from halogend.control import machine as control_machine
 from halogend.control.devices import HOST, SWITCH, Link, Look, Seen
 from halogend.control.machine import Machine
 
@@ -78,6 +79,24 @@ def test_a_link_is_held_against_its_data_sheet(machine, ends, expected):
     found = selftest._link(machine, ["cuda:0", "cuda:1"], measured)
     assert (found.source, found.target, found.kind, found.nominal_bytes_per_s) == expected
     assert found.is_slow
+
+
+@pytest.mark.parametrize(("words", "folder"), [([], "/cache/kernels"), (["--cache-dir", "/own"], "/own")])
+def test_kernels_are_those_that_engines_launch(machine, monkeypatch, words, folder, capsys):
+    told = []
+
+    def child(given, environ, backend, device):
+        told.append((given, environ, backend))
+        yield 0
+
+    monkeypatch.setenv("CACHE_DIRECTORY", "/cache")
+    monkeypatch.setattr(selftest, "_child", child)
+    monkeypatch.setattr(control_machine, "probe", lambda: machine)
+    assert main(["selftest", "--device", "cuda:1", "--seed", "3", *words]) == 1, "nothing was tried"
+    (given, environ, backend), _links = told
+    assert given == ["--backend", "triton", "--device", "cuda:0", "--seed", "3", "--kernel-cache", folder]
+    assert (environ["CUDA_VISIBLE_DEVICES"], backend) == ("GPU-1", "triton")
+    assert "after 0 results" in capsys.readouterr().out
 
 
 def result(**more):

@@ -64,6 +64,26 @@ def test_a_folder_that_cannot_be_is_found_before_anything_is_compiled(tmp_path):
         cache.enter(tmp_path / "file")
 
 
+def test_beside_a_folder_that_cannot_be_written_what_is_missing_is_kept_by_the_process(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    cache.use_what_is_there(tmp_path)
+    there, missing = (triton.knobs.cache.manager_class(key) for key in ("OWN", "OTHER"))
+    assert there.get_group("x.json") == {name: str(kept[1] / name) for name in FILES}
+    assert missing.get_group("x.json") is None, "it is compiled"
+    missing.put_group("x.json", {name: missing.put(data, name) for name, data in FILES.items()})
+    found = missing.get_group("x.json")
+    assert set(found) == set(FILES)
+    assert not any(path.startswith(str(tmp_path)) for path in found.values())
+    assert [each.name for each in tmp_path.iterdir()] == ["OWN"]
+
+
+def test_what_is_missing_is_kept_for_others_where_it_can_be(tmp_path):
+    with triton.knobs.cache.scope():
+        cache.use_what_is_there(tmp_path / "kernels")
+        keeper = triton.knobs.cache.manager_class("OWN")
+        assert keeper.put(b"code", "x.hsaco") == str(tmp_path / "kernels/OWN/x.hsaco")
+
+
 class LookedError(Exception):
     """Triton has looked for a device."""
 

@@ -1,5 +1,5 @@
 """`python -m halogend.engine.selftest --backend cpu --device cpu:0 --seed N`, or `--links`: a line of JSON for
-each result."""
+each result. Kernels of devices are taken from `--kernel-cache`, and what it lacks is compiled into it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from halogen_kernels import WEIGHT_FORMATS, select
 
 from halogend.engine.selftest import attention, links, products, small
+from halogend.engine.selftest.adopted import adopted
 from halogend.engine.selftest.subject import Result, Sizes, Subject
 
 Check = Callable[[Subject], Iterator[Result]]
@@ -22,6 +24,7 @@ _WEIGHED: tuple[tuple[str, Check], ...] = (
     ("linear", products.logits),
     ("gated_linear", products.gated_linear),
     ("mixture", products.mixture),
+    ("linear", adopted),
 )
 _OTHERS: tuple[tuple[str, Check], ...] = (
     ("rms_norm", small.rms_norm),
@@ -41,12 +44,15 @@ def main() -> int:
     parser.add_argument("--device", default="cpu:0")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--links", action="store_true")
+    parser.add_argument("--kernel-cache", type=Path, help="folder of compiled kernels")
     arguments = parser.parse_args()
     if arguments.links:
         for each in links.measured():
             _say({"link": each})
         return 0
     device = device_of(arguments.device)
+    if arguments.kernel_cache is not None:
+        use_kernels(arguments.kernel_cache, device)
     for result in results(arguments.backend, device, sizes_of(arguments.backend, device), arguments.seed):
         _say({"result": result.view()})
     return 0
@@ -56,6 +62,14 @@ def device_of(text: str) -> torch.device:
     """torch calls AMD's devices cuda as well."""
     kind, _, number = text.partition(":")
     return torch.device("cpu") if kind == "cpu" else torch.device("cuda", int(number or 0))
+
+
+def use_kernels(folder: Path, device: torch.device) -> None:
+    """Those that engines on the device launch; what is launched on a processor is not compiled."""
+    if device.type != "cpu":
+        from halogen_kernels.triton import cache  # noqa: PLC0415 (Triton, which only a device needs)
+
+        cache.use_what_is_there(folder)
 
 
 def sizes_of(backend: str, device: torch.device) -> Sizes:

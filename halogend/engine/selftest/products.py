@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
-from halogen_kernels import Activation, ExpertWeights, reference
+from halogen_kernels import Activation, ExpertWeights, LinearWeight, reference
 from torch import Tensor
 
 from halogend.engine.selftest.subject import Result, Subject
@@ -21,13 +21,13 @@ def linear(subject: Subject) -> Iterator[Result]:
         bias = subject.random(rows)
         for count in subject.row_counts:
             x = subject.there(subject.random(count, columns))
-            exact, size = _product(x, values)
+            exact, size = product(x, values)
             case = f"{count} x {columns} -> {rows}"
             got = subject.kernels.linear(x, weight)
-            yield subject.judge("linear", case, got, exact, steps=_steps(subject), size=size)
+            yield subject.judge("linear", case, got, exact, steps=steps(subject), size=size)
             got = subject.kernels.linear(x, weight, bias.to(subject.device))
             exact = exact + bias.double()
-            yield subject.judge("linear", f"{case} with a bias", got, exact, steps=_steps(subject) + 1, size=size)
+            yield subject.judge("linear", f"{case} with a bias", got, exact, steps=steps(subject) + 1, size=size)
 
 
 def logits(subject: Subject) -> Iterator[Result]:
@@ -35,11 +35,11 @@ def logits(subject: Subject) -> Iterator[Result]:
     columns, rows = subject.widths[0]
     weight, values = subject.packed(subject.random(rows, columns))
     x = subject.there(subject.random(3, columns))
-    exact, size = _product(x, values)
+    exact, size = product(x, values)
     out = torch.full((3, rows), float("nan"), device=subject.device)
     subject.kernels.logits(x, weight, out)
     got = out.to(subject.dtype)  # a backend may compute them in its dtype
-    yield subject.judge("linear", f"logits 3 x {columns} -> {rows}", got, exact, steps=_steps(subject) + 1, size=size)
+    yield subject.judge("linear", f"logits 3 x {columns} -> {rows}", got, exact, steps=steps(subject) + 1, size=size)
 
 
 def gated_linear(subject: Subject) -> Iterator[Result]:
@@ -49,8 +49,8 @@ def gated_linear(subject: Subject) -> Iterator[Result]:
     for kind in _ACTIVATIONS:
         for count in subject.row_counts:
             x = subject.there(subject.random(count, columns))
-            (opened, gate_size), (product, up_size) = _product(x, gate_values), _product(x, up_values)
-            exact = reference.activate(opened, kind) * product
+            (opened, gate_size), (raised, up_size) = product(x, gate_values), product(x, up_values)
+            exact = reference.activate(opened, kind) * raised
             got = subject.kernels.gated_linear(x, gate, up, kind)
             case = f"{kind} {count} x {columns} -> {rows}"
             yield subject.judge("gated_linear", case, got, exact, steps=4, size=gate_size * up_size)
@@ -58,10 +58,17 @@ def gated_linear(subject: Subject) -> Iterator[Result]:
 
 def mixture(subject: Subject) -> Iterator[Result]:
     """Rows that choose unevenly."""
+    yield from mixtures(subject, subject.packed)
+
+
+def mixtures(
+    subject: Subject, hold: Callable[[Tensor], tuple[LinearWeight, Tensor]], word: str = ""
+) -> Iterator[Result]:
+    """Of experts that are held as `hold` does it, which also tells their values; `word` says how in words."""
     columns, count, each = subject.widths[0][0], 8, 2
     inner = columns // 2
     packed = [
-        [subject.packed(subject.random(*shape) / shape[1] ** 0.5) for _ in range(count)]
+        [hold(subject.random(*shape) / shape[1] ** 0.5) for _ in range(count)]
         for shape in ((inner, columns), (inner, columns), (columns, inner))
     ]
     gate, up, down = (tuple(weight for weight, _ in group) for group in packed)
@@ -74,7 +81,7 @@ def mixture(subject: Subject) -> Iterator[Result]:
         places = chosen.to(subject.device), shares.to(subject.device)
         got = subject.kernels.mixture(x, *places, experts, "silu")
         size = float(exact.abs().max()) * columns
-        yield subject.judge("mixture", f"{rows} rows, {each} of {count}", got, exact, steps=6, size=size)
+        yield subject.judge("mixture", f"{word}{rows} rows, {each} of {count}", got, exact, steps=6, size=size)
 
 
 def _mixed(x: Tensor, chosen: Tensor, shares: Tensor, values: list[list[Tensor]]) -> Tensor:
@@ -88,11 +95,12 @@ def _mixed(x: Tensor, chosen: Tensor, shares: Tensor, values: list[list[Tensor]]
     return out
 
 
-def _product(x: Tensor, values: Tensor) -> tuple[Tensor, float]:
+def product(x: Tensor, values: Tensor) -> tuple[Tensor, float]:
     """Exact, and the largest size that a sum had before it cancelled."""
     wide = x.cpu().double()
     return wide @ values.T, float((wide.abs() @ values.abs().T).max())
 
 
-def _steps(subject: Subject) -> int:
+def steps(subject: Subject) -> int:
+    """Roundings of a product on its way."""
     return 1 if subject.weights == "plain" else _PACKED_STEPS

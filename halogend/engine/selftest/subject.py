@@ -92,13 +92,21 @@ class Subject:
         weight = self.kernels.pack_linear(iter([source.to(self.device)]))
         return weight, self._held(source)
 
-    def judge(
-        self, operator: str, case: str, got: Tensor, exact: Tensor, *, steps: float = 1, size: float = 0
+    def judge(  # noqa: PLR0913 (two values, what they are called, and how far they may be apart)
+        self,
+        operator: str,
+        case: str,
+        got: Tensor,
+        exact: Tensor,
+        *,
+        steps: float = 1,
+        size: float = 0,
+        within: float = 0,
     ) -> Result:
         """`got` may be `steps` roundings to the dtype off the largest value, and so many of float32 off `size`, what
-        sums were before they cancelled."""
+        sums were before they cancelled; `within` besides."""
         rounding = _ROUNDING.get(got.dtype, 0.0) * float(exact.abs().max())
-        allowed = steps * (rounding + _WIDE_ROUNDING * max(1e-6, size, float(exact.abs().max())))
+        allowed = within + steps * (rounding + _WIDE_ROUNDING * max(1e-6, size, float(exact.abs().max())))
         found = got.detach().cpu().double()
         error = float((found - exact).abs().max()) if found.shape == exact.shape else math.inf
         error = math.inf if math.isnan(error) else error

@@ -58,6 +58,18 @@ def use(directory: Path, *, may_compile: bool) -> None:
     triton.knobs.cache.manager_class = _Kept if may_compile else _Found
 
 
+def use_what_is_there(directory: Path) -> None:
+    """As `use`, for a process that nobody waits for: what is missing is compiled, and kept for others where the folder
+    can be written, else for the process alone."""
+    try:
+        enter(directory)
+    except OSError:
+        use(directory, may_compile=False)
+        triton.knobs.cache.manager_class = _Beside
+    else:
+        use(directory, may_compile=True)
+
+
 def directory() -> Path:
     """Where this process keeps its kernels."""
     return Path(triton.knobs.cache.dir)
@@ -110,6 +122,13 @@ class _Found(_Kept):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data if isinstance(data, bytes) else str(data).encode())
         return str(path)
+
+
+class _Beside(_Found):
+    """What is missing is compiled into a folder of the process."""
+
+    def get_group(self, filename: str) -> dict[str, str] | None:  # type: ignore[override]  # as those above `_Found`
+        return _Kept.get_group(self, filename)
 
 
 def _size(path: str) -> int:
