@@ -89,13 +89,26 @@ class Chooser(Protocol):
         ...
 
 
+class Recordings(Protocol):
+    """Steps of one token for each of so many requests, recorded once and replayed; those that are not are launched as
+    any other. Called by the runner's thread, between two steps."""
+
+    def expect(self, rows: int) -> None:
+        """Steps of up to so many rows are to come."""
+        ...
+
+    def record(self) -> bool:
+        """Records those of one size more, which takes as long as some steps; False where none is left."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What loading brought. `mapped_bytes` of `weights_bytes` lie in mapped files. `layout` says how many blocks a
     request holds. `block_count` is the pool's first limit in blocks (block 0 included), `reserve_blocks` the most
     it can be raised to; `kernels` maps operator to implementation. `peak` has watched the largest steps.
     `chooser` chooses tokens on the model's device, if anything does; `steps_ahead` is how many steps may be planned
-    before the one before them is known: 0 or 1."""
+    before the one before them is known: 0 or 1. `recordings` are there where steps are recorded."""
 
     runner: Runner
     weights_bytes: int
@@ -111,3 +124,4 @@ class Loaded:
     mapped_bytes: int = 0
     chooser: Chooser | None = None
     steps_ahead: int = 0
+    recordings: Recordings | None = None

@@ -15,6 +15,7 @@ AUTO_STEP_TOKENS = 256
 # beside a full batch, so that no first token waits for want of rows.
 PACED_STEP_TOKENS = 512
 LIVE_UPDATE_REFUSED = "HRT-1015"
+_WORTH = 8  # memory goes back at rest when it is at least this part of what the pool takes
 
 
 def sched_limits(limits: EngineLimits) -> SchedLimits:
@@ -63,6 +64,16 @@ def pool_blocks(limits: EngineLimits, loaded: Loaded) -> int:
 def least_blocks(limits: EngineLimits, loaded: Loaded, tokens: int) -> int:
     """A pool of fewer may not hold a request of `tokens` computed positions; block 0 is included."""
     return loaded.layout.blocks_for_request(tokens, sched_limits(limits).request_step_tokens) + 1
+
+
+def blocks_at_rest(limits: EngineLimits, loaded: Loaded, kept: int) -> int | None:
+    """To how many blocks a pool at rest is cut for a while, so that what lies behind `kept` ones and its floor goes
+    back. None where that is too little: for little nothing is moved, a request that comes meanwhile would wait."""
+    policy, block_bytes = limits.policy, loaded.block_bytes
+    blocks = max(1 + kept, 1 + loaded.layout.tables, policy.min_pool_bytes // block_bytes)
+    touched = loaded.runner.touched_bytes
+    is_little = blocks >= pool_blocks(limits, loaded) or touched - blocks * block_bytes < touched // _WORTH
+    return None if is_little or not policy.autoscale else blocks
 
 
 def check_limits(limits: EngineLimits, loaded: Loaded, context_tokens: int, promised_tokens: int) -> Failure | None:

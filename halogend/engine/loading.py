@@ -90,6 +90,7 @@ def _load(spec: EngineSpec, place: Place, progress: Progress) -> Loaded:
         peak=peak,
         chooser=assembly.chooser,
         steps_ahead=assembly.steps_ahead,
+        recordings=assembly.graphs,
     )
 
 

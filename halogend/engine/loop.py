@@ -13,18 +13,20 @@ from dataclasses import dataclass
 import structlog
 
 from halogend.engine.cooling import Cooling
-from halogend.engine.endings import ended, failed
-from halogend.engine.execute import ENGINE_ERROR, Executor
+from halogend.engine.execute import Executor
+from halogend.engine.intake import Intake
 from halogend.engine.interface import Loaded
-from halogend.engine.limits import pool_blocks, sched_caller, sched_limits
+from halogend.engine.limits import blocks_at_rest, pool_blocks, sched_limits
 from halogend.engine.live import LiveLimits
 from halogend.engine.meter import StepMeter
+from halogend.engine.outbox import Outbox
 from halogend.engine.progress import Progress
+from halogend.engine.recording import Recording
 from halogend.engine.rest import Chore, Rest
 from halogend.engine.under_way import UnderWay
 from halogend.sched.blocks import BlockPool
 from halogend.sched.errors import InvariantError
-from halogend.sched.request import End, Events, Request
+from halogend.sched.request import Events
 from halogend.sched.scheduler import Scheduler
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
 from halogend.wire.messages import (
@@ -32,21 +34,17 @@ from halogend.wire.messages import (
     AnyMessage,
     Commit,
     Discard,
-    Ended,
     EngineSpec,
     Generate,
     PoolResized,
     PrepareEngine,
-    Sampled,
     SetRest,
     SetThreads,
-    StepOutput,
     Stop,
 )
 
 _NOTHING = Events((), ())
 _STOP_PATIENCE_S = 1.0
-_WORTH = 8  # memory goes back at rest when it is at least this part of what the pool takes
 
 log = structlog.get_logger(__name__)
 
@@ -87,8 +85,9 @@ class EngineLoop:
         self._meter = StepMeter()
         self._rest = Rest()
         self._cooling = Cooling()
-        self._refused: list[Ended] = []
-        self._ended: list[End] = []
+        self._recording = Recording(loaded.recordings, clock)
+        self._outbox = Outbox(channels.data, self._meter, self._executor.forget, clock)
+        self._intake = Intake(self._scheduler, self._executor, self._live, self._outbox, loaded.runner.vocab)
         self._stopped = False
 
     def run(self, backlog: Iterable[AnyMessage] = ()) -> None:
@@ -112,14 +111,16 @@ class EngineLoop:
         now = self._clock()
         if self._cools(now):
             return
-        self._end(self._scheduler.expire(now))
+        self._outbox.end(self._scheduler.expire(now))
         self._heed_pins(now)
         events = self._step(now)
-        self._publish(events)
+        self._outbox.publish(events)
         self._report()
         is_busy = self._scheduler.has_requests or bool(self._under_way)
         self._progress.set_busy(is_busy)
-        if not is_busy:
+        if self._recording.is_due(self._clock(), is_busy=is_busy):
+            self._record()
+        elif not is_busy:
             self._be_idle()
 
     def _cools(self, now: float) -> bool:
@@ -173,7 +174,7 @@ class EngineLoop:
     def _on_data(self, message: AnyMessage) -> None:
         match message:
             case Generate():
-                self._add(message)
+                self._intake.take(message, self._clock())
             case Abort():
                 self._scheduler.abort(message.id)
                 self._executor.forget(message.id)
@@ -181,31 +182,6 @@ class EngineLoop:
             case _:
                 raise InvariantError(f"a {type(message).__name__} does not belong on the data channel")
         self._meter.touch()
-
-    def _add(self, message: Generate) -> None:
-        if (
-            not 0
-            <= min(message.prompt_ids, default=0)
-            <= max(message.prompt_ids, default=0)
-            < self._loaded.runner.vocab
-        ):
-            self._refuse(message.id, "bad_token", f"token ids must be below {self._loaded.runner.vocab}")
-            return
-        try:
-            caller = sched_caller(message.caller, self._live.current.policy)
-            stop_ids = frozenset(message.stop_ids)
-            request = Request(message.id, message.prompt_ids, message.max_tokens, stop_ids, caller)
-        except ValueError as error:
-            self._refuse(message.id, ENGINE_ERROR, str(error))
-            return
-        refusal = self._live.refusal_ahead(request) or self._scheduler.add(request, self._clock())
-        if refusal is not None:
-            self._refuse(message.id, refusal.code, refusal.message)
-            return
-        self._executor.begin(message.id, message.sampling, message.prompt_ids)
-
-    def _refuse(self, request_id: int, code: str, message: str) -> None:
-        self._refused.append(failed(request_id, code, message))
 
     def _on_control(self, message: AnyMessage) -> None:
         match message:
@@ -229,6 +205,7 @@ class EngineLoop:
         blocks = pool_blocks(limits, self._loaded)
         self._scheduler.update(sched_limits(limits))
         self._executor.grow_slots(limits.max_batch)
+        self._recording.expect(limits.max_batch)
         self._resize(blocks)
         touched_bytes = self._loaded.runner.touched_bytes
         pool_bytes = blocks * self._loaded.block_bytes
@@ -238,35 +215,37 @@ class EngineLoop:
 
     def _resize(self, blocks: int) -> None:
         """No step may be in flight: what is held behind the limit is copied before it goes."""
-        while self._under_way:
-            self._publish(self._collect())
+        self._settle()
         resized = self._scheduler.resize(blocks)
-        self._end(resized.ended)
+        self._outbox.end(resized.ended)
         self._loaded.runner.resize_pool(blocks, resized.moves)
+
+    def _settle(self) -> None:
+        """Until no step is in flight."""
+        while self._under_way:
+            self._outbox.publish(self._collect())
+
+    def _record(self) -> None:
+        self._settle()
+        self._recording.record()
+        self._progress.bump()
 
     # --- at rest ------------------------------------------------------------------------------------
 
     def _do(self, chore: Chore) -> None:
-        match chore:
-            case Chore.AUDIT:
-                self._scheduler.audit()
-            case Chore.COMPACT:
-                self._give_back(self._pool.referenced_count + self._pool.cached_count)
-            case Chore.FLOOR:
-                self._give_back(self._pool.referenced_count)
-
-    def _give_back(self, keep: int) -> None:
-        """The pool's memory behind `keep` blocks and its floor; its limit stays what it is."""
-        policy, block_bytes = self._live.current.policy, self._loaded.block_bytes
-        least = policy.min_pool_bytes // block_bytes
-        blocks = max(1 + keep, 1 + self._loaded.layout.tables, least)
-        limit = pool_blocks(self._live.current, self._loaded)
-        before = self._loaded.runner.touched_bytes
-        # For little, nothing is moved: a request that comes meanwhile would wait.
-        if not policy.autoscale or blocks >= limit or before - blocks * block_bytes < before // _WORTH:
+        if chore is Chore.AUDIT:
+            self._scheduler.audit()
             return
+        cached = self._pool.cached_count if chore is Chore.COMPACT else 0
+        blocks = blocks_at_rest(self._live.current, self._loaded, self._pool.referenced_count + cached)
+        if blocks is not None:
+            self._give_back(blocks)
+
+    def _give_back(self, blocks: int) -> None:
+        """The pool's memory behind so many; its limit stays what it is."""
+        before = self._loaded.runner.touched_bytes
         self._resize(blocks)
-        self._resize(limit)
+        self._resize(pool_blocks(self._live.current, self._loaded))
         self._meter.touch()
         log.info("pool_shrunk", before_bytes=before, after_bytes=self._loaded.runner.touched_bytes)
 
@@ -297,23 +276,6 @@ class EngineLoop:
         if self._audit_steps and (step.plan.number + 1) % self._audit_steps == 0:
             self._scheduler.audit()
         return events
-
-    # --- out ----------------------------------------------------------------------------------------
-
-    def _end(self, ends: Iterable[End]) -> None:
-        self._ended.extend(ends)
-
-    def _publish(self, events: Events) -> None:
-        self._end(events.ended)
-        for end in self._ended:
-            self._executor.forget(end.id)
-        ends = (*self._refused, *map(ended, self._ended))
-        self._refused, self._ended = [], []
-        if not events.sampled and not ends and not events.reused:
-            return
-        self._meter.told(events, (end.id for end in ends), self._clock())
-        sampled = tuple(Sampled(id=request_id, token=token) for request_id, token in events.sampled)
-        self._channels.data.send(StepOutput(sampled=sampled, ended=ends, reused=events.reused))
 
     def _report(self) -> None:
         now = self._clock()

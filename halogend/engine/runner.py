@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from halogen_kernels import Workspace
 from torch import Tensor
 
@@ -52,10 +51,7 @@ class ModelRunner:
         plans = self._model.plan(batch, self._cache.dtype, self._workspace)
         residual = self._model.run_layers(batch, plans, self._cache.layers, self._progress.bump, layers)
         self._threads.use_all()
-        logits = torch.empty(len(batch.sampled), self.vocab)
-        if len(logits):
-            self._model.write_logits(residual, logits)
-        return logits
+        return self._model.logits(residual)
 
     @property
     def touched_bytes(self) -> int:

@@ -19,6 +19,7 @@ from support.served import GREEDY, Served
 from support.tiny_models import TinyModel, tiny_gemma3, tiny_llama
 from support.v2_models import as_v2
 
+from halogend.control.working import recorded_sizes
 from halogend.engine.device.graphs import DecodeGraphs
 from halogend.engine.device.runner import DeviceRunner
 from halogend.engine.interface import Loaded
@@ -142,11 +143,13 @@ class Refusing:
         raise RuntimeError("not here")
 
 
-def with_graphs(engine: Loaded, recorder: AgainHere | Refusing) -> Loaded:
+def with_graphs(engine: Loaded, recorder: AgainHere | Refusing, rows: int = 4) -> Loaded:
+    """Decode steps of up to `rows` rows are recorded."""
     runner = engine.runner
     assert isinstance(runner, DeviceRunner)
     model, cache = runner._model, runner._cache  # the test reaches inside
     graphs = DecodeGraphs(model, cache, recorder, longest=512)
+    graphs.prepare(rows, lambda: None)
     return replace(engine, runner=DeviceRunner(model, cache, runner._progress, runner._place, graphs))
 
 
@@ -162,12 +165,40 @@ def test_decode_steps_that_are_replayed_give_the_same_tokens(tiny: Path) -> None
 
 def test_every_bucket_is_recorded_before_it_is_needed(tiny: Path) -> None:
     recorder, bumped = AgainHere(), []
-    engine = with_graphs(load_triton(tiny), recorder)
+    engine = with_graphs(load_triton(tiny), recorder, rows=1)
     graphs = engine.runner._graphs  # type: ignore[attr-defined]  # the test reaches inside
     graphs.prepare(3, lambda: bumped.append(recorder.recorded))
-    assert bumped == [1, 2, 3]  # of four rows, of two and of one
+    assert bumped == [2, 3]  # of four rows and of two
     assert serve(engine, [[5, 6]], [2]) == serve(load_engine(tiny, backend="reference"), [[5, 6]], [2])
     assert (recorder.recorded, recorder.replayed) == (3, 1)
+    assert sorted(len(each.logits) for each in graphs._recordings.values()) == recorded_sizes(3)
+
+
+def test_more_rows_than_were_recorded_are_launched_until_they_are(tiny: Path) -> None:
+    """A step records nothing: its requests would wait for that."""
+    prompts, counts = [[5, 6], [7, 8, 9]], [2, 2]
+    expected = serve(load_engine(tiny, backend="reference"), prompts, counts)
+    recorder = AgainHere()
+    engine = with_graphs(load_triton(tiny), recorder, rows=1)
+    graphs = engine.runner._graphs  # type: ignore[attr-defined]  # the test reaches inside
+    graphs.expect(2)
+    assert serve(engine, prompts, counts) == expected
+    assert (recorder.recorded, recorder.replayed) == (1, 0)
+    assert graphs.record() is False, "of one and of two: no more"
+    assert serve(engine, prompts, counts) == expected
+    assert (recorder.recorded, recorder.replayed) == (2, 1)
+
+
+def test_what_was_recorded_is_replayed_where_no_more_can_be(tiny: Path) -> None:
+    recorder = AgainHere()
+    engine = with_graphs(load_triton(tiny), recorder, rows=1)
+    graphs = engine.runner._graphs  # type: ignore[attr-defined]  # the test reaches inside
+    graphs._recorder = Refusing()
+    graphs.expect(8)
+    assert graphs.record() is False
+    assert "not here" in graphs.reason
+    assert serve(engine, [[5, 6]], [2]) == serve(load_engine(tiny, backend="reference"), [[5, 6]], [2])
+    assert recorder.replayed == 1
 
 
 def test_where_nothing_can_be_recorded_steps_are_launched(tiny: Path) -> None:

@@ -79,8 +79,8 @@ class _Recording:
 
 
 class DecodeGraphs:
-    """The recordings of one model over one pool, by bucket, for contexts of up to `longest` positions. Single writer:
-    the runner's thread. `reason` says why nothing is recorded any more, where that is so."""
+    """Implements `interface.Recordings`: those of one model over one pool, by bucket, for contexts of up to `longest`
+    positions. Single writer: the runner's thread. `reason` says why nothing is recorded any more, where that is so."""
 
     def __init__(self, model: Decoder, cache: DeviceKvCache, recorder: Recorder, longest: int) -> None:
         self.reason = ""
@@ -88,44 +88,53 @@ class DecodeGraphs:
         self._cache = cache
         self._recorder = recorder
         self._longest = longest
+        self._most = 0
         self._recordings: dict[int, _Recording] = {}
 
+    def expect(self, rows: int) -> None:
+        """See `interface.Recordings.expect`. What is recorded stays."""
+        self._most = max(self._most, bucket_of(rows))
+
     @torch.inference_mode()
-    def prepare(self, most: int, bump: Callable[[], None]) -> None:
-        """Records all buckets that steps of up to `most` rows need; `bump` is called after each. The largest comes
-        first: the others find in its memory what they need."""
-        bucket = bucket_of(most)
-        while bucket and not self.reason:
-            self._recording(bucket)
-            bump()
-            bucket //= 2
-
-    def takes(self, plan: StepPlan) -> bool:
-        """Whether a step is of one token for each request, who all want the next one."""
-        return not self.reason and all(
-            item.count == 1 and item.samples and item.start < self._longest for item in plan.items
-        )
-
-    def forward(self, rows: Rows, slot_tokens: Tensor, workspace: StepWorkspace) -> Tensor | None:
-        """Of a step that it takes: float32 [n, vocab], valid until the next step is launched; None where it could
-        not be recorded."""
-        count = len(rows.tokens)
-        bucket = bucket_of(count)
-        recording = self._recording(bucket)
-        if recording is None:
-            return None
-        recording.put(send_rows(padded_rows(rows, bucket), slot_tokens, workspace))
-        recording.replay()
-        return recording.logits[:count]
-
-    def _recording(self, bucket: int) -> _Recording | None:
-        if bucket not in self._recordings and not self.reason:
+    def record(self) -> bool:
+        """See `interface.Recordings.record`. The largest bucket comes first: the others find in its memory what they
+        need."""
+        if bucket := self._missing():
             try:
                 self._recordings[bucket] = self._record(bucket)
             except RuntimeError as error:
                 self.reason = f"decode steps could not be recorded: {error}"
                 log.warning("graph_not_recorded", rows=bucket, error=str(error))
-        return self._recordings.get(bucket)
+        return self._missing() > 0
+
+    def prepare(self, most: int, bump: Callable[[], None]) -> None:
+        """Records all buckets that steps of up to `most` rows need; `bump` is called after each."""
+        self.expect(most)
+        while self._missing():
+            self.record()
+            bump()
+
+    def takes(self, plan: StepPlan) -> bool:
+        """Whether a step is of one token for each request, who all want the next one, and as many are recorded."""
+        return bucket_of(len(plan.items)) in self._recordings and all(
+            item.count == 1 and item.samples and item.start < self._longest for item in plan.items
+        )
+
+    def forward(self, rows: Rows, slot_tokens: Tensor, workspace: StepWorkspace) -> Tensor:
+        """Of a step that it takes: float32 [n, vocab], valid until the next step is launched."""
+        count = len(rows.tokens)
+        bucket = bucket_of(count)
+        recording = self._recordings[bucket]
+        recording.put(send_rows(padded_rows(rows, bucket), slot_tokens, workspace))
+        recording.replay()
+        return recording.logits[:count]
+
+    def _missing(self) -> int:
+        """The largest bucket that is to be recorded; 0 where there is none."""
+        bucket = 0 if self.reason else self._most
+        while bucket in self._recordings:
+            bucket //= 2
+        return bucket
 
     def _record(self, bucket: int) -> _Recording:
         batch = self._nothing(bucket)
@@ -135,9 +144,7 @@ class DecodeGraphs:
         def run() -> Tensor:
             own = [plan.plan for plan in plans]
             residual = self._model.run_layers(batch, own, self._cache.layers, _untold, self._model.all_layers)
-            logits = torch.empty(bucket, self._model.geometry.vocab, device=residual.device)
-            self._model.write_logits(residual, logits)
-            return logits
+            return self._model.logits(residual)
 
         replay, logits = self._recorder.record(run)
         return _Recording(batch, plans, replay, logits)

@@ -56,9 +56,8 @@ class DeviceRunner:
         rows = self._rows(plan)
         if self._graphs is not None and self._graphs.takes(plan):
             logits = self._graphs.forward(rows, slot_tokens, self._workspace)
-            if logits is not None:
-                self._progress.bump()
-                return logits
+            self._progress.bump()
+            return logits
         return self._run(rows, slot_tokens, self._model.all_layers)
 
     @torch.inference_mode()
@@ -77,10 +76,7 @@ class DeviceRunner:
         batch = send_rows(rows, slot_tokens, self._workspace)
         plans = self._model.plan(batch, self._cache.dtype, self._workspace)
         residual = self._model.run_layers(batch, plans, self._cache.layers, self._progress.bump, layers)
-        logits = torch.empty(len(batch.sampled), self.vocab, device=self._place.device)
-        if len(logits):
-            self._model.write_logits(residual, logits)
-        return logits
+        return self._model.logits(residual)
 
     @property
     def touched_bytes(self) -> int:

@@ -100,12 +100,15 @@ class Decoder:
         return residual.index_select(0, batch.sampled)
 
     @torch.inference_mode()
-    def write_logits(self, residual: Tensor, out: Tensor) -> None:
-        """The logits of at least one row into `out`, float32 [s, vocab]."""
-        normed = self._recipe.kernels.rms_norm(residual, self._weights.norm, self._recipe.dtype)
-        self._weights.output_kernels.logits(normed, self._weights.output, out)
-        if cap := self.geometry.logits_softcap:
-            out.div_(cap).tanh_().mul_(cap)
+    def logits(self, residual: Tensor) -> Tensor:
+        """The end of a step: float32 [s, vocab], of the rows of `run_layers`, none for none."""
+        out = torch.empty(len(residual), self.geometry.vocab, device=residual.device)
+        if len(out):
+            normed = self._recipe.kernels.rms_norm(residual, self._weights.norm, self._recipe.dtype)
+            self._weights.output_kernels.logits(normed, self._weights.output, out)
+            if cap := self.geometry.logits_softcap:
+                out.div_(cap).tanh_().mul_(cap)
+        return out
 
     def _step_tensors(self, batch: Batch, plans: Sequence[Any]) -> list[StepTensors]:
         """For each layer. Positions are turned once a kind."""
