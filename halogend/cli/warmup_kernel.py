@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if directory is None:
         print("halogend warmup-kernel: there is no HOME: name a folder with --cache-dir", file=sys.stderr)
         return USAGE
-    words = [word for name in args.target for word in ("--target", name)]
+    words = [word for name in args.target for word in ("--target", name)] or _here()
     words += [word for name in args.op for word in ("--op", name)]
     words += [] if args.jobs is None else ["--jobs", str(args.jobs)]
     status = warm_up(directory, words, as_json=args.json)
@@ -117,6 +117,18 @@ def _without_event(event: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in event.items() if key != "event"}
 
 
+def _here() -> list[str]:
+    """Of the accelerators of this machine that engines can run on; nothing where there is none."""
+    from halogend.control.kernel_folders import folders_of_all
+    from halogend.control.machine import probe
+
+    return [word for archs in folders_of_all(probe()).values() for word in _targets_here(archs)]
+
+
+def _targets_here(archs: Sequence[str]) -> list[str]:
+    return [*(word for arch in archs for word in ("--target", arch)), "--here"]
+
+
 def add_warmup(parser: argparse.ArgumentParser) -> None:
     """The option of what serves."""
     text = (
@@ -143,4 +155,4 @@ def _warm_up_folder(folder: str, archs: Sequence[str]) -> int:
     if not folder:
         print("--warmup-kernel: there is no HOME: set CACHE_DIRECTORY, or kernels.cache_dir", file=sys.stderr)
         return USAGE
-    return warm_up(Path(folder), [word for arch in archs for word in ("--target", arch)])
+    return warm_up(Path(folder), _targets_here(archs))

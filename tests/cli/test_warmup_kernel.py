@@ -73,29 +73,46 @@ def two_kinds(monkeypatch):
     monkeypatch.setattr(daemon, "run", no_daemon)
     monkeypatch.setattr(log, "configure_daemon", lambda level: None)
     monkeypatch.setattr(machine, "probe", lambda: there)
-    monkeypatch.setattr(warmup_kernel, "warm_up", lambda folder, words: told.append((str(folder), words)) or 0)
+
+    def compiled(folder, words, as_json=False):
+        told.append((str(folder), words))
+        return 0
+
+    monkeypatch.setattr(warmup_kernel, "warm_up", compiled)
     return told
+
+
+def test_without_a_target_it_is_every_kind_of_device_here(two_kinds):
+    assert main(["warmup-kernel", "--cache-dir", "/kernels"]) == 0
+    assert main(["warmup-kernel", "--cache-dir", "/kernels", "--target", "h100"]) == 0
+    assert [words for _, words in two_kinds] == [
+        ["--target", "sm_90", "--target", "gfx942", "--here"],
+        ["--target", "h100"],
+    ]
 
 
 def test_what_a_document_runs_is_compiled_where_it_says(two_kinds, tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text(DOCUMENT % ("/kernels/a", "/kernels/b"))
     assert main(["run", "--config", str(file), "--warmup-kernel"]) == 0
-    assert two_kinds == [("/kernels/a", ["--target", "sm_90"]), ("/kernels/b", ["--target", "gfx942"])]
+    assert two_kinds == [
+        ("/kernels/a", ["--target", "sm_90", "--here"]),
+        ("/kernels/b", ["--target", "gfx942", "--here"]),
+    ]
     two_kinds.clear()
     file.write_text(DOCUMENT % ("/kernels/a", "/kernels/a") + "none: of this\n")
     assert main(["run", "--config", str(file), "--warmup-kernel"]) == 0, "what is wrong with it the daemon says"
-    assert two_kinds == [("/kernels/a", ["--target", "sm_90", "--target", "gfx942"])]
+    assert two_kinds == [("/kernels/a", ["--target", "sm_90", "--target", "gfx942", "--here"])]
 
 
 def test_without_a_document_all_that_is_here_is_compiled(two_kinds, tmp_path, monkeypatch):
     monkeypatch.setenv("CACHE_DIRECTORY", "/kernels")
     assert main(["run", "--config", str(tmp_path / "none.yaml"), "--warmup-kernel"]) == 0
     assert flash_server.main(["--warmup-kernel"]) == 0
-    assert two_kinds == [("/kernels/kernels", ["--target", "sm_90", "--target", "gfx942"])] * 2
+    assert two_kinds == [("/kernels/kernels", ["--target", "sm_90", "--target", "gfx942", "--here"])] * 2
     two_kinds.clear()
-    assert flash_server.main(["--warmup-kernel", "--model-path", "/a.gguf", "--device", "mi300x"]) == 0
-    assert two_kinds == [("/kernels/kernels", ["--target", "gfx942"])]
+    assert flash_server.main(["--warmup-kernel", "--model-path", "/a.gguf"]) == 0
+    assert two_kinds == [("/kernels/kernels", ["--target", "sm_90", "--here"])], "what `auto` is here"
 
 
 def test_places_of_the_cache(tmp_path):

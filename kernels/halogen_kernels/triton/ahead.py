@@ -17,6 +17,7 @@ the folder may be a read-only mount.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -44,10 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if triton.knobs.runtime.interpret:
         print("kernels are interpreted here: unset TRITON_INTERPRET to compile them", file=sys.stderr)
         return USAGE
-    if not arguments.target:  # Triton looks for a device, and keeps there what it builds for that
-        cache.use(arguments.cache_dir, may_compile=os.access(arguments.cache_dir, os.W_OK))
     try:
-        wanted = [targets.named(name) for name in arguments.target] or [targets.current()]
+        wanted = [targets.named(name) for name in arguments.target] or [_present(arguments.cache_dir)]
     except ValueError as error:
         print(error, file=sys.stderr)
         return USAGE
@@ -55,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = ", ".join(target.name for target in targets.TARGETS)
         print(f"no device is here whose kernels are compiled: name a target, of {known} ({error})", file=sys.stderr)
         return NO_DEVICE
+    if arguments.here and arguments.target:
+        with contextlib.suppress(RuntimeError):  # a device that does not answer needs no less to be compiled
+            _present(arguments.cache_dir)
     unknown = sorted(set(arguments.op) - set(operators()))
     if unknown:
         print(f"no operator {', '.join(unknown)}; there are {', '.join(operators())}", file=sys.stderr)
@@ -67,6 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"{arguments.cache_dir}: {error.strerror or error}", file=sys.stderr)
         return 1
+
+
+def _present(directory: Path) -> Target:
+    """That of this machine's device: Triton looks for one, and keeps in the folder what it builds to speak to it.
+    Raises RuntimeError where there is none."""
+    cache.use(directory, may_compile=os.access(directory, os.W_OK))
+    return targets.current()
 
 
 def some(wanted: Sequence[Launch], each: int, turn: int) -> list[Launch]:
@@ -164,6 +173,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m halogen_kernels.triton.ahead", description=_first_line())
     parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR")
     parser.add_argument("--target", action="append", default=[], metavar="NAME", help="an architecture or a product")
+    text = "the targets are of this machine's devices: what Triton builds to speak to the first of them is kept too"
+    parser.add_argument("--here", action="store_true", help=text)
     parser.add_argument("--shapes", type=_shapes, default=shapes.ALL, help="all, few, or a list of shapes as JSON")
     parser.add_argument("--op", action="append", default=[], metavar="NAME", help="this operator alone")
     parser.add_argument("--each", type=int, metavar="N", help="so many variants of each kernel, by turns")
