@@ -40,6 +40,8 @@ def add(kinds: Any) -> None:
     parser.add_argument("--loads", choices=LOADS, default="both")
     thinking = f"{THINKING} x clients / requests a second of first come, saturated"
     parser.add_argument("--think", type=float, help=f"seconds before the next request, near capacity ({thinking})")
+    before = f"requests before the measured ones (each client's first; near capacity its first {_WARM_UP})"
+    parser.add_argument("--warm-up", type=int, help=before)
     parser.add_argument("--divide", type=int, default=1, help="lengths by this (8: an eighth)")
     parser.add_argument("--spread", type=float, default=0.0, help="lengths vary by this share either way")
     parser.add_argument("--max-batch", type=int, default=160, help="of all arms: more than there are clients")
@@ -97,7 +99,8 @@ class _Load:
     def measure(self, arm: str, think_s: float) -> Measures:
         args = self._args
         draw = mixed(tuple(zip(self._shapes, (SHORT_WEIGHT, LONG_WEIGHT), strict=True)), args.seed)
-        measures = Measures(first=args.clients * (_WARM_UP if think_s else 1), count=args.requests)
+        warm_up = args.clients * (_WARM_UP if think_s else 1) if args.warm_up is None else args.warm_up
+        measures = Measures(first=warm_up, count=args.requests)
         load = ClosedLoop(args.clients, draw, think_s, args.seed)
         Simulation(self._machine.scheduler(self.limits(arm)), self._times, load, measures).run()
         return measures

@@ -51,6 +51,15 @@ def test_in_a_saturated_loop_the_mean_wait_is_that_of_first_come(capsys):
     assert lanes["mean wait"] == pytest.approx(first_come["mean wait"], rel=0.1)
 
 
+def test_how_many_requests_warm_up_can_be_told(capsys):
+    """A client's first, unless it is said otherwise: what is measured ends later when more come before it."""
+    options = ("--loads", "saturated", "--clients", "8", "--requests", "20", "--max-batch", "4")
+    name = f"{mixed.SATURATED}: {mixed.FIRST_COME}"
+    told = [_report(capsys, *options, *more)["rows"][name] for more in ((), ("--warm-up", "8"), ("--warm-up", "48"))]
+    assert told[0] == told[1]
+    assert told[2]["simulated"] > 2 * told[1]["simulated"]
+
+
 @pytest.mark.slow
 def test_near_capacity_lanes_keep_both_bars_beside_first_come_with_the_same_steps(capsys):
     report = _report(capsys, "--loads", "near", "--think", "24", "--requests", "2000")
