@@ -15,7 +15,6 @@ mean nothing, and bars that are not held.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import subprocess
@@ -23,7 +22,9 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ FEW_TESTS = ("test_triton_rotate.py", "test_triton_activation.py")
 FEW_BENCHES = ("paged_decode", "rotate")
 
 TESTS_LIMIT_S = 150.0
+MOST_AT_ONCE = 8
 BENCH_LIMIT_S = 40.0
 ENGINE_LIMIT_S = 90.0
 MODEL_BYTES = 2_600_000_000  # in bf16: one of about 1.3 thousand million weights
@@ -159,21 +161,31 @@ def all_parts(run: Run) -> Iterator[Part]:
 
 
 def kernel_tests(run: Run) -> Part:
-    """In as many processes as there are cores, where pytest can: most of the time goes into compiling."""
+    """Files side by side, on as many cores as there are: most of the time goes into compiling."""
     files = [path for path in sorted((ROOT / "tests/kernels").glob("test_triton_*.py")) if needs_device(path)]
     if run.interpreter:
         files = [path for path in files if path.name in FEW_TESTS]
-    ini, results = run.out / "pytest.ini", run.out / "tests.xml"
-    ini.write_text(PYTEST_INI)
-    results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-c", str(ini), "--rootdir", str(ROOT), "-p", "no:cacheprovider"]
-    command += ["-m", "not slow", f"--junitxml={results}"]
-    if importlib.util.find_spec("xdist") and not run.interpreter:
-        command += ["-n", str(min(8, os.cpu_count() or 1))]
+    (run.out / "pytest.ini").write_text(PYTEST_INI)
     started = time.monotonic()
-    problems = run.child("tests", [*command, *map(str, files)], TESTS_LIMIT_S)
+    ends = started + TESTS_LIMIT_S
+    with ThreadPoolExecutor(min(len(files), MOST_AT_ONCE, os.cpu_count() or 1)) as pool:
+        outcomes = list(pool.map(lambda path: file_tests(run, path, ends - time.monotonic()), files))
+    counts: Counter[str] = Counter()
+    for counted, _ in outcomes:
+        counts.update(counted)
+    problems = [problem for _, own in outcomes for problem in own]
+    return Part("tests", time.monotonic() - started, tuple(problems), dict(counts))
+
+
+def file_tests(run: Run, path: Path, limit_s: float) -> tuple[dict[str, int], list[str]]:
+    """As `junit`, for one file; what else went wrong with it, if no test did."""
+    results = run.out / f"{path.stem}.xml"
+    results.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-c", str(run.out / "pytest.ini"), "--rootdir", str(ROOT)]
+    command += ["-p", "no:cacheprovider", "-m", "not slow", f"--junitxml={results}", str(path)]
+    problems = run.child(path.stem, command, limit_s)
     counts, failed = junit(results)
-    return Part("tests", time.monotonic() - started, tuple(failed or problems), counts)
+    return counts, failed or [f"{path.name}: {problem}" for problem in problems]
 
 
 def needs_device(path: Path) -> bool:

@@ -49,6 +49,15 @@ def test_a_part_that_ends_badly_or_late_says_so(tmp_path: Path) -> None:
     assert late.child("none", ["true"], 10) == ["not run: no time was left"]
 
 
+def test_a_file_whose_tests_cannot_run_is_named(tmp_path: Path) -> None:
+    run = gpu_check.Run(tmp_path, gpu_check.time.monotonic() + 100, interpreter=True)
+    (tmp_path / "pytest.ini").write_text(gpu_check.PYTEST_INI)
+    counts, problems = gpu_check.file_tests(run, tmp_path / "test_none.py", 60)
+    assert sum(counts.values()) == 0
+    assert len(problems) == 1
+    assert problems[0].startswith("test_none.py: exit status 4: ")
+
+
 def test_all_framed_benches_are_run_and_those_with_a_bar_are_known(tmp_path: Path) -> None:
     names = gpu_check.benches(gpu_check.Run(tmp_path, 0.0, interpreter=False))
     assert {"rms_norm", "rotate", "activation", "embedding", "sample"} <= set(names)
