@@ -18,6 +18,8 @@ from support.tiny_models import tiny_llama
 
 from halogend.obs.exits import Exit
 
+NO_SPARE = 'reload: {spare_worker: "off"}\n'  # an engine that is started is one that loads
+
 
 @pytest.fixture
 def service():
@@ -140,11 +142,12 @@ def test_hangup(started):
 def test_reload_slow(service):
     """A reload is not timed either while its load is under way: systemd would end the command that waits."""
     service.drop_in("[Service]\nTimeoutStartSec=12s\n")
+    service.write_text(NO_SPARE + service.text())
     assert service.start().returncode == 0, journal()
     old, began = set(descendants(service.pid())), time.monotonic()
     other = service.model.with_name("b.gguf")
     shutil.copy(service.model, other)
-    service.write(model=str(other))
+    service.write_text(NO_SPARE + service.text(model=str(other)))
     waiting = threading.Thread(target=lambda: results.append(service.reload()))
     results = []
     waiting.start()
