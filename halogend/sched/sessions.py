@@ -6,13 +6,14 @@ would need. Must never know sequences or the order of eviction.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from halogend.sched.blocks import BLOCK_TOKENS, BlockPool
 from halogend.sched.eviction import Evictor
-from halogend.sched.layout import KvLayout, sliding_blocks
+from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SessionClass
 from halogend.sched.prefix import Node, PrefixIndex, Session
 
@@ -149,9 +150,8 @@ class Pins:
 
     def _fitting(self, path: list[Node], quota: int) -> list[Node]:
         """As much of it as a quota of blocks holds, from its beginning."""
-        sliding = sum(sliding_blocks(window, 1) for _, window in self._layout.sliding)
-        full = self._layout.tables - len(self._layout.sliding)
-        return path[: max(0, quota - sliding) // full] if full else path
+        lengths = range(BLOCK_TOKENS, len(path) * BLOCK_TOKENS + 1, BLOCK_TOKENS)
+        return path[: bisect_right(lengths, quota, key=lambda tokens: self._layout.blocks_for_request(tokens, 1))]
 
     def _quota(self, name: str) -> int:
         known = self._classes.get(name)

@@ -51,6 +51,14 @@ def test_what_is_asked_again_is_pinned_from_then_on() -> None:
     assert world.scheduler.reuse.blocks_pinned == 0
 
 
+def test_a_conversation_shorter_than_a_window_is_pinned_for_what_it_has() -> None:
+    """Two blocks of each of six tables, and a quota far below what full windows take."""
+    world = make_world(quota=0.3, layout=KvLayout((None, *(512,) * 5)))
+    world.ask(tuple(range(40)), 1, caller=Caller(klass="gold"))
+    world.drain()
+    assert (pins(world), world.scheduler.reuse.blocks_pinned) == (1, 12)
+
+
 def test_a_conversation_over_its_quota_keeps_what_was_pinned_while_no_more_can_be() -> None:
     """Where the quota ends, the window's blocks were evicted long ago."""
     world = make_world(blocks=141, quota=0.3, layout=KvLayout((None, 20)))
