@@ -140,7 +140,8 @@ class Listeners:
             lets_all_infer=access.lets_all_infer,
             is_unstated=access.is_unstated,
         )
-        self._give(before if after.is_open else after, self._serving.rings, wish.rings)
+        opens = after.is_open and not before.is_open
+        self._give(before if opens else after, self._serving.rings, wish.rings)
         problem = await self._serve(wish)
         if problem is not None:
             self._give(before, self._serving.rings)

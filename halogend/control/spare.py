@@ -99,7 +99,10 @@ class Spare:
             if taker is None and self._fits(replica.spec):
                 taker = replica
         ahead = self._ahead
-        if taker is None or ahead is None or not _moved(ahead, taker.spec):
+        if taker is None or ahead is None:
+            return None
+        if not _moved(ahead, taker.spec):
+            self._refusal = f"it could not be moved to the cores {list(taker.spec.cores)}"
             return None
         self._ahead = None
         self._ledger.leave(NAME)

@@ -139,6 +139,22 @@ async def test_without_keys_a_listener_is_for_who_is_on_the_machine(house: House
     assert await asked(foreign) == 421
 
 
+async def test_a_listener_that_is_for_this_machine_is_so_from_its_first_moment(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the last one was open to everybody, and moves."""
+    assert await house.apply(Access()) is None  # open access was written
+    serve, asked = house.listeners._serve, []
+
+    async def served(wish: Any) -> Any:
+        asked.append(wish.rings["inference"].read().is_unstated)
+        return await serve(wish)
+
+    monkeypatch.setattr(house.listeners, "_serve", served)
+    assert await house.apply(Access(is_unstated=True), port=free_port()) is None
+    assert asked == [True]
+
+
 async def test_a_stream_is_never_asked_again(house: House) -> None:
     house.router.manual = True
     await house.apply(Access(keys=keys(a="one")))

@@ -1,6 +1,7 @@
 """A spare engine process: who takes it, what ends it, and that nobody else notices."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -244,6 +245,31 @@ async def test_one_that_cannot_be_started_is_no_trouble(spared, monkeypatch):
     there.house.spare._sought = there.unit("a").serving.spec.engine_environ(there.house.host)
     await until(lambda: "could not be started" in (there.status()["spare_worker"]["reason"] or ""), "it was tried")
     assert there.status()["settled"]
+
+
+async def test_one_whose_cores_cannot_be_set_is_given_to_nobody_any_more(spared, monkeypatch):
+    """It was killed half moved, and may not have ended when the next load asks."""
+    there = await spared()
+    pid = await _ready(there)
+    answers = iter([OSError(errno.EINVAL, "Invalid argument"), None])
+
+    def hold_once(pid, cores):
+        if (error := next(answers)) is not None:
+            raise error
+
+    monkeypatch.setattr(spare, "hold_to", hold_once)
+    give, given = there.house.spare.give_to, []
+
+    def asked_twice(replicas):
+        replicas = [*replicas]
+        given.extend(give(replicas) for _ in range(2))
+
+    monkeypatch.setattr(there.house.spare, "give_to", asked_twice)
+    receipt = await there.apply(there.model("a", "b"))
+    assert (receipt.outcome, given) == ("applied", [None, None])
+    await _gone(there, pid)
+    why = "could not be moved to the cores"
+    await until(lambda: why in (there.status()["spare_worker"]["reason"] or ""), "the next one is tried later")
 
 
 async def test_one_that_imports_yet_is_taken_and_told_before_its_hello(spared):

@@ -23,6 +23,7 @@ from halogend.control.working import recorded_sizes
 from halogend.engine.device.graphs import DecodeGraphs
 from halogend.engine.device.runner import DeviceRunner
 from halogend.engine.interface import Loaded
+from halogend.sched.errors import InvariantError
 from halogend.sched.step import StepItem, StepPlan
 from halogend.wire.messages import Sampling
 
@@ -139,8 +140,11 @@ class AgainHere:
 
 
 class Refusing:
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = RuntimeError("not here") if error is None else error
+
     def record(self, run: Callable[[], torch.Tensor]) -> tuple[Callable[[], object], torch.Tensor]:
-        raise RuntimeError("not here")
+        raise self._error
 
 
 def with_graphs(engine: Loaded, recorder: AgainHere | Refusing, rows: int = 4) -> Loaded:
@@ -189,16 +193,22 @@ def test_more_rows_than_were_recorded_are_launched_until_they_are(tiny: Path) ->
     assert (recorder.recorded, recorder.replayed) == (2, 1)
 
 
-def test_what_was_recorded_is_replayed_where_no_more_can_be(tiny: Path) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("not here"), LookupError("not here"), OSError(28, "not here")])
+def test_what_was_recorded_is_replayed_where_no_more_can_be(tiny: Path, error: Exception) -> None:
     recorder = AgainHere()
     engine = with_graphs(load_triton(tiny), recorder, rows=1)
     graphs = engine.runner._graphs  # type: ignore[attr-defined]  # the test reaches inside
-    graphs._recorder = Refusing()
+    graphs._recorder = Refusing(error)
     graphs.expect(8)
     assert graphs.record() is False
     assert "not here" in graphs.reason
     assert serve(engine, [[5, 6]], [2]) == serve(load_engine(tiny, backend="reference"), [[5, 6]], [2])
     assert recorder.replayed == 1
+
+
+def test_a_broken_invariant_is_never_taken_for_a_step_that_cannot_be_recorded(tiny: Path) -> None:
+    with pytest.raises(InvariantError):
+        with_graphs(load_triton(tiny), Refusing(InvariantError("two writers")))
 
 
 def test_where_nothing_can_be_recorded_steps_are_launched(tiny: Path) -> None:

@@ -24,6 +24,7 @@ from halogend.engine.device.rows import send_rows
 from halogend.engine.device.staging import StepWorkspace
 from halogend.engine.models.decoder import Decoder
 from halogend.sched.blocks import blocks_for
+from halogend.sched.errors import InvariantError
 from halogend.sched.step import StepPlan
 
 _NO_SLOT = -1  # of a row that writes nothing
@@ -102,9 +103,11 @@ class DecodeGraphs:
         if bucket := self._missing():
             try:
                 self._recordings[bucket] = self._record(bucket)
-            except RuntimeError as error:
+            except InvariantError:
+                raise
+            except Exception as error:  # whatever it is: steps are launched as they were, and no request ends with it
                 self.reason = f"decode steps could not be recorded: {error}"
-                log.warning("graph_not_recorded", rows=bucket, error=str(error))
+                log.exception("graph_not_recorded", rows=bucket)
         return self._missing() > 0
 
     def prepare(self, most: int, bump: Callable[[], None]) -> None:
