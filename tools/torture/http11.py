@@ -70,7 +70,7 @@ async def ask(
     OSError, IncompleteReadError, ValueError."""
     reader, writer = connection
     try:
-        head = f"{method} {target} HTTP/1.1\r\nhost: torture\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
+        head = f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
         kind = "content-type: application/json\r\n" if body else ""
         writer.write(f"{head}{kind}\r\n".encode() + body)
         await writer.drain()
