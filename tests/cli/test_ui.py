@@ -213,16 +213,26 @@ async def test_a_port_that_is_taken_is_told(tmp_path, capsys):
 async def test_a_browser_that_leaves_in_the_middle_does_not_bury_the_address(tmp_path, capfd):
     linger = struct.pack("ii", 1, 0)
     async with answering(tmp_path) as where:
-        with proxied(where) as proxy, socket.create_connection(proxy.server_address) as guest:
-            guest.sendall(b"GET / HT")
-            guest.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            guest.close()  # resets
-            before = set(threading.enumerate())
-            for thread in before - {threading.main_thread()}:
-                if "process_request_thread" in thread.name:
-                    thread.join(10)
+        with proxied(where) as proxy:
+            left = threading.Event()
+            proxy.process_request_thread = _then(proxy.process_request_thread, left.set)
+            with socket.create_connection(proxy.server_address) as guest:
+                guest.sendall(b"GET / HT")
+                guest.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            # it was reset
+            assert await asyncio.to_thread(left.wait, 10)
             assert await Browser(proxy).get("/nothing")
     assert "Traceback" not in capfd.readouterr().err
+
+
+def _then(work, after):
+    def both(*given):
+        try:
+            work(*given)
+        finally:
+            after()
+
+    return both
 
 
 async def test_it_ends_with_the_command(tmp_path):

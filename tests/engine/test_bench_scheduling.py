@@ -14,7 +14,7 @@ import pytest
 from support.tiny_models import tiny_gemma3, tiny_llama
 
 from halogend.engine.bench import full, gap, mixed
-from halogend.engine.bench.closed_loop import Asked, ClosedLoop, Kind, requests
+from halogend.engine.bench.closed_loop import Asked, ClosedLoop, Kind, Measured, requests
 from halogend.engine.bench.driven import EngineLostError
 from halogend.engine.bench.http_stream import AnswerError, stream
 from halogend.engine.bench.judged import judge, parser
@@ -157,9 +157,8 @@ async def test_an_answer_of_nothing_is_an_error() -> None:
     assert "answered with nothing" in str(caught.value.exceptions[0])
 
 
-def _columns(short: float, long: float, tokens: float) -> dict[str, float]:
-    known = {"short p99": short, "long p99": long, "tokens/s": tokens, "requests/s": 6.0}
-    return {name: known.get(name, 1.0) for name in mixed._COLUMNS}
+def _measured(waits: dict[str, list[float]], tokens: int = 1000, requests: int = 60) -> Measured:
+    return Measured(10.0, waits, tokens, requests, {name: [1] for name in waits}, [0.1])
 
 
 @pytest.mark.parametrize(("short", "status"), [(4.9, 0), (5.1, 1)])
@@ -168,20 +167,38 @@ def test_bars_are_judged_against_first_come_with_the_same_steps(
 ) -> None:
     thought = []
 
-    def run(arm: str, kinds: object, args: object, run: tuple[int, float]) -> dict[str, float]:
+    def run(arm: str, kinds: object, args: object, run: tuple[int, float]) -> Measured:
         thought.append(run[1])
-        arms = {mixed.FIRST_COME: (10.0, 10.0, 100.0), mixed.LANES: (short, 14.9, 98.5)}
-        return _columns(*arms.get(arm, (99.0, 99.0, 9.0)))
+        arms = {mixed.FIRST_COME: (10.0, 10.0, 1000), mixed.LANES: (short, 14.9, 985)}
+        short_s, long_s, tokens = arms.get(arm, (99.0, 99.0, 90))
+        return _measured({"short": [short_s], "long": [long_s]}, tokens)
 
     monkeypatch.setattr(mixed, "_run_arm", run)
-    assert mixed.main(["model.gguf"]) == status
+    assert mixed.main(["model.gguf", "--runs", "1"]) == status
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed[3:7]] == ["first", "small", "lanes", "llama.cpp"]
     verdicts = [line.rpartition(": ")[2] for line in printed if ": lanes / first come " in line]
     assert verdicts == ["missed" if status else "met", "met", "met"] * 2
-    assert thought == [0.0] * 4 + [pytest.approx(0.9 * 150 / 6.0)] * 4
+    assert thought == [0.0] * 4 + [pytest.approx(mixed.THINKING * 150 / 6.0)] * 4
     assert mixed.main(["model.gguf", "--arms", "lanes", "--loads", "saturated", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["loads"][mixed.SATURATED]["ratios"] == {}
+
+
+def test_all_runs_of_an_arm_are_judged_together_and_arms_take_turns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A median of three runs' p99s would not see the slow run; of all answers together, it is the p99."""
+    ran = []
+
+    def run(arm: str, kinds: object, args: object, run: tuple[int, float]) -> Measured:
+        ran.append((arm, run[0]))
+        return _measured({"short": [9.0 if run[0] == 1 else 1.0] * 10, "long": [1.0]}, 100 * (run[0] + 1))
+
+    monkeypatch.setattr(mixed, "_run_arm", run)
+    mixed.main(["model.gguf", "--arms", "first come,lanes", "--loads", "saturated", "--json"])
+    arm = json.loads(capsys.readouterr().out)["loads"][mixed.SATURATED]["arms"][mixed.LANES]
+    assert ran == [(arm, number) for number in range(3) for arm in (mixed.FIRST_COME, mixed.LANES)]
+    assert (arm["short p99"], arm["short requests"], arm["tokens/s"]) == (9.0, 30.0, 20.0)
 
 
 def test_arms_of_ours_differ_in_policy_alone() -> None:

@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from halogend.engine.bench.http_stream import AnswerError
 from halogend.engine.bench.quantiles import quantile
@@ -149,22 +150,40 @@ class ClosedLoop:
         gaps = [answer.gap_s for answer in answers.values()]
         tokens = sum(count for at_s, count in self.arrivals if began <= at_s <= ended)
         finished = sum(1 for answer in self.answers.values() if began <= answer.last_s <= ended)
-        seconds = ended - began
-        return Measured(seconds, waits, tokens / seconds, finished / seconds, lengths, gaps)
+        return Measured(ended - began, waits, tokens, finished, lengths, gaps)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`waits`: seconds to the first token, by kind, and `lengths`: tokens of the answers. Rates are of everything that
-    was delivered meanwhile: tokens of prompts (at their first token) and answers, and requests. `gaps`: the longest
-    time of each request between its tokens."""
+    """`waits`: seconds to the first token, by kind, and `lengths`: tokens of the answers. `tokens` and `requests` are
+    everything that was delivered meanwhile: of prompts (at their first token) and answers. `gaps`: the longest time of
+    each request between its tokens."""
 
     seconds: float
     waits: dict[str, list[float]]
-    tokens_per_s: float
-    requests_per_s: float
+    tokens: int
+    requests: int
     lengths: dict[str, list[int]]
     gaps: list[float]
+
+    @classmethod
+    def of_all(cls, runs: Sequence[Self]) -> Self:
+        """One run that lasted as long as all of them."""
+        waits: dict[str, list[float]] = {}
+        lengths: dict[str, list[int]] = {}
+        for run in runs:
+            for name, held in run.waits.items():
+                waits.setdefault(name, []).extend(held)
+            for name, counts in run.lengths.items():
+                lengths.setdefault(name, []).extend(counts)
+        return cls(
+            sum(run.seconds for run in runs),
+            waits,
+            sum(run.tokens for run in runs),
+            sum(run.requests for run in runs),
+            lengths,
+            [gap for run in runs for gap in run.gaps],
+        )
 
     def figures(self) -> dict[str, float]:
         row = {}
@@ -177,7 +196,7 @@ class Measured:
             "mean wait": statistics.mean(itertools.chain.from_iterable(self.waits.values())),
             "gap p99": quantile(self.gaps, 0.99),
             "gap": max(self.gaps),
-            "tokens/s": self.tokens_per_s,
-            "requests/s": self.requests_per_s,
+            "tokens/s": self.tokens / self.seconds,
+            "requests/s": self.requests / self.seconds,
             "seconds": self.seconds,
         }

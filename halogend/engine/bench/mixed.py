@@ -5,7 +5,8 @@ as large and as long (only the policy differs); first come, first served with sm
 saturated, where each client asks again at once, and near capacity, where clients think in between. Prints
 the time to the first token of either kind, the longest time between tokens, what was delivered, and whether lanes
 keep what is asked of them beside first come, first served: short p99 at most half, long p99 at most half as much
-again, as many tokens but for a fiftieth. Exits with 1 where they do not.
+again, as many tokens but for a fiftieth. Exits with 1 where they do not. Arms are run in turn, several times, and the
+answers of all of an arm's runs are judged together: a machine that is slower for some minutes is so for every arm.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
-import statistics
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from halogend.checkpoint.errors import CheckpointError
-from halogend.engine.bench.closed_loop import Ask, Asked, ClosedLoop, Kind, requests
+from halogend.engine.bench.closed_loop import Ask, Asked, ClosedLoop, Kind, Measured, requests
 from halogend.engine.bench.driven import kv_bytes
 from halogend.engine.bench.http_stream import AnswerError, stream
 from halogend.engine.bench.servers import ServerLostError, daemon, llama_cpp
@@ -69,22 +70,23 @@ def _run(kinds: tuple[Kind, Kind], args: argparse.Namespace) -> dict[str, dict[s
     for load in LOADS[args.loads]:
         think_s = 0.0
         if load == NEAR:
-            saturated = loads.get(SATURATED, {"runs": {}})["runs"]
-            think_s = args.think if args.think is not None else _think_s(saturated, args.clients)
-        runs: dict[str, list[dict[str, float]]] = {}
+            think_s = args.think if args.think is not None else _think_s(loads[SATURATED]["arms"], args.clients)
+        measured: dict[str, list[Measured]] = {}
         for number in range(args.runs):
             for arm in args.arms.split(","):
                 sys.stderr.write(f"halogend bench mixed: {load}, {arm}, run {number + 1} of {args.runs}\n")
-                runs.setdefault(arm, []).append(_run_arm(arm, kinds, args, (number, think_s)))
-        ratios = _ratios(runs)
-        loads[load] = {"think_s": think_s, "runs": runs, "ratios": ratios, "met": _met(ratios)}
+                measured.setdefault(arm, []).append(_run_arm(arm, kinds, args, (number, think_s)))
+        arms = {arm: Measured.of_all(runs).figures() for arm, runs in measured.items()}
+        runs = {arm: [each.figures() for each in runs] for arm, runs in measured.items()}
+        ratios = _ratios(arms)
+        loads[load] = {"think_s": think_s, "arms": arms, "runs": runs, "ratios": ratios, "met": _met(ratios)}
     return loads
 
 
-def _think_s(runs: dict[str, list[dict[str, float]]], clients: int) -> float:
+def _think_s(arms: dict[str, dict[str, float]], clients: int) -> float:
     """Of first come, first served; of any arm where it was not run."""
-    arm = FIRST_COME if FIRST_COME in runs else next(iter(runs))
-    return THINKING * clients / _median(runs[arm], "requests/s")
+    arm = FIRST_COME if FIRST_COME in arms else next(iter(arms))
+    return THINKING * clients / arms[arm]["requests/s"]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -94,26 +96,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--loads", choices=LOADS, default="both", help="(default both)")
     thinking = f"{THINKING} x clients / requests a second of first come, saturated"
     parser.add_argument("--think", type=float, help=f"seconds before the next request, near capacity ({thinking})")
-    parser.add_argument("--requests", type=int, default=1000, help="short ones measured in each arm (default 1000)")
+    measured = "short ones measured in each arm, in all its runs together (default 1000)"
+    parser.add_argument("--requests", type=int, default=1000, help=measured)
     parser.add_argument("--divide", type=int, default=8, help="200/100 and 1800/512 tokens by this (default 8)")
     parser.add_argument("--max-batch", type=int, default=160, help="of every arm (default 160)")
     parser.add_argument("--pool-tokens", type=int, default=0, help="KV memory of every arm (default: of a full batch)")
     parser.add_argument("--max-gap-ms", type=int, default=250, help="of all arms but small steps (default 250)")
     parser.add_argument("--long-concurrent", type=int, default=1, help="long prompts at once in the lanes (default 1)")
     parser.add_argument("--arms", default=",".join(ARMS), help=f"of {', '.join(ARMS)}; with commas between")
-    parser.add_argument("--runs", type=int, default=1, help="of each arm, in turn; medians are judged (default 1)")
+    parser.add_argument("--runs", type=int, default=3, help="of each arm, in turn (default 3)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of llama.cpp")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     return parser
 
 
-def _run_arm(arm: str, kinds: tuple[Kind, Kind], args: argparse.Namespace, run: tuple[int, float]) -> dict[str, float]:
+def _run_arm(arm: str, kinds: tuple[Kind, Kind], args: argparse.Namespace, run: tuple[int, float]) -> Measured:
     """`run`: its number, and how many seconds clients think."""
     number, think_s = run
-    loop = ClosedLoop(requests(kinds, args.seed + number), args.clients, kinds[0], args.requests, think_s)
+    least = math.ceil(args.requests / args.runs)
+    loop = ClosedLoop(requests(kinds, args.seed + number), args.clients, kinds[0], least, think_s)
     with _server(arm, kinds, args) as port:
-        return asyncio.run(loop.run(_asking(arm, port))).figures()
+        return asyncio.run(loop.run(_asking(arm, port)))
 
 
 @contextmanager
@@ -181,18 +185,17 @@ def _asking(arm: str, port: int) -> Ask:
 
 def _load(kinds: Sequence[Kind], args: argparse.Namespace) -> str:
     lengths = " and ".join(f"{kind.name} {kind.prompt_tokens}/{kind.answer_tokens}" for kind in kinds)
-    return f"{args.clients} clients, {lengths} tokens, 7 : 3, max_batch {args.max_batch}, {args.requests} short an arm"
+    return (
+        f"{args.clients} clients, {lengths} tokens, 7 : 3, max_batch {args.max_batch},"
+        f" {args.requests} short an arm in {args.runs} runs"
+    )
 
 
-def _median(runs: Sequence[dict[str, float]], name: str) -> float:
-    return statistics.median(run[name] for run in runs)
-
-
-def _ratios(runs: dict[str, list[dict[str, float]]]) -> dict[str, float]:
+def _ratios(arms: dict[str, dict[str, float]]) -> dict[str, float]:
     """Lanes beside first come, first served; none without both."""
-    if FIRST_COME not in runs or LANES not in runs:
+    if FIRST_COME not in arms or LANES not in arms:
         return {}
-    return {name: _median(runs[LANES], name) / _median(runs[FIRST_COME], name) for name, _, _ in BARS}
+    return {name: arms[LANES][name] / arms[FIRST_COME][name] for name, _, _ in BARS}
 
 
 def _met(ratios: dict[str, float]) -> dict[str, bool]:
@@ -208,8 +211,8 @@ def _table(report: dict[str, Any]) -> str:
     for load, held in report["loads"].items():
         lines.append(f"{load}: clients think for {held['think_s']:.1f} s")
         lines.append(f"{'':12}" + "".join(f"{name:>13}" for name in _COLUMNS))
-        for arm, runs in held["runs"].items():
-            lines.append(f"{arm:12}" + "".join(f"{_median(runs, name):13.2f}" for name in _COLUMNS))
+        for arm, figures in held["arms"].items():
+            lines.append(f"{arm:12}" + "".join(f"{figures[name]:13.2f}" for name in _COLUMNS))
         for name, side, bar in BARS:
             if name in held["ratios"]:
                 met = "met" if held["met"][name] else "missed"
