@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -199,6 +200,26 @@ def test_all_runs_of_an_arm_are_judged_together_and_arms_take_turns(
     arm = json.loads(capsys.readouterr().out)["loads"][mixed.SATURATED]["arms"][mixed.LANES]
     assert ran == [(arm, number) for number in range(3) for arm in (mixed.FIRST_COME, mixed.LANES)]
     assert (arm["short p99"], arm["short requests"], arm["tokens/s"]) == (9.0, 30.0, 20.0)
+
+
+def _where(cores: Sequence[int], arm: str, kinds: object, args: object, run: tuple[int, float]) -> Measured:
+    return _measured({"short": [float(cores[0])], "long": [1.0]})
+
+
+def test_arms_beside_each_other_have_cores_of_their_own_and_change_places(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mixed, "ProcessPoolExecutor", lambda count, _: ThreadPoolExecutor(count))
+    monkeypatch.setattr(mixed, "_run_on", _where)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {4, 7})
+    options = ["model.gguf", "--loads", "saturated", "--runs", "2", "--json"]
+    mixed.main([*options, "--beside", "--arms", "first come,lanes"])
+    runs = json.loads(capsys.readouterr().out)["loads"][mixed.SATURATED]["runs"]
+    assert [each["short p50"] for each in runs[mixed.FIRST_COME]] == [4.0, 7.0]
+    assert [each["short p50"] for each in runs[mixed.LANES]] == [7.0, 4.0]
+    with pytest.raises(SystemExit):
+        mixed.main([*options, "--beside"])
+    assert "a core for each" in capsys.readouterr().err
 
 
 def test_arms_of_ours_differ_in_policy_alone() -> None:

@@ -7,6 +7,7 @@ the time to the first token of either kind, the longest time between tokens, wha
 keep what is asked of them beside first come, first served: short p99 at most half, long p99 at most half as much
 again, as many tokens but for a fiftieth. Exits with 1 where they do not. Arms are run in turn, several times, and the
 answers of all of an arm's runs are judged together: a machine that is slower for some minutes is so for every arm.
+With --beside all arms run at the same time, each on cores of its own, and so in the same weather.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import argparse
 import asyncio
 import json
 import math
+import multiprocessing
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     if args.think is None and LOADS[args.loads] == (NEAR,):
         parser.error("--loads near needs --think: how long clients think follows from the saturated load")
+    if args.beside and len(os.sched_getaffinity(0)) < len(args.arms.split(",")):
+        parser.error(f"--beside needs a core for each of {args.arms}: name fewer with --arms")
     try:
         loads = _run(kinds, args)
     except (AnswerError, CheckpointError, ServerLostError, OSError) as error:
@@ -73,9 +78,10 @@ def _run(kinds: tuple[Kind, Kind], args: argparse.Namespace) -> dict[str, dict[s
             think_s = args.think if args.think is not None else _think_s(loads[SATURATED]["arms"], args.clients)
         measured: dict[str, list[Measured]] = {}
         for number in range(args.runs):
-            for arm in args.arms.split(","):
-                sys.stderr.write(f"halogend bench mixed: {load}, {arm}, run {number + 1} of {args.runs}\n")
-                measured.setdefault(arm, []).append(_run_arm(arm, kinds, args, (number, think_s)))
+            sys.stderr.write(f"halogend bench mixed: {load}, run {number + 1} of {args.runs}\n")
+            run = _run_beside if args.beside else _run_in_turn
+            for arm, each in run(kinds, args, (number, think_s)):
+                measured.setdefault(arm, []).append(each)
         arms = {arm: Measured.of_all(runs).figures() for arm, runs in measured.items()}
         runs = {arm: [each.figures() for each in runs] for arm, runs in measured.items()}
         ratios = _ratios(arms)
@@ -105,14 +111,40 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--long-concurrent", type=int, default=1, help="long prompts at once in the lanes (default 1)")
     parser.add_argument("--arms", default=",".join(ARMS), help=f"of {', '.join(ARMS)}; with commas between")
     parser.add_argument("--runs", type=int, default=3, help="of each arm, in turn (default 3)")
+    parser.add_argument("--beside", action="store_true", help="all arms at the same time, on cores of their own")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of llama.cpp")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     return parser
 
 
-def _run_arm(arm: str, kinds: tuple[Kind, Kind], args: argparse.Namespace, run: tuple[int, float]) -> Measured:
-    """`run`: its number, and how many seconds clients think."""
+_Run = tuple[int, float]
+"""Its number, and how many seconds clients think."""
+
+
+def _run_in_turn(kinds: tuple[Kind, Kind], args: argparse.Namespace, run: _Run) -> Iterator[tuple[str, Measured]]:
+    for arm in args.arms.split(","):
+        yield arm, _run_arm(arm, kinds, args, run)
+
+
+def _run_beside(kinds: tuple[Kind, Kind], args: argparse.Namespace, run: _Run) -> Iterator[tuple[str, Measured]]:
+    """Each arm with its load on an equal part of the cores, and in the next run on another's."""
+    arms, cores = args.arms.split(","), sorted(os.sched_getaffinity(0))
+    count = len(cores) // len(arms)
+    with ProcessPoolExecutor(len(arms), multiprocessing.get_context("spawn")) as pool:
+        futures = []
+        for place, arm in enumerate(arms):
+            first = (place + run[0]) % len(arms) * count
+            futures.append(pool.submit(_run_on, cores[first : first + count], arm, kinds, args, run))
+        yield from zip(arms, (future.result() for future in futures), strict=True)
+
+
+def _run_on(cores: Sequence[int], arm: str, kinds: tuple[Kind, Kind], args: argparse.Namespace, run: _Run) -> Measured:
+    os.sched_setaffinity(0, cores)
+    return _run_arm(arm, kinds, args, run)
+
+
+def _run_arm(arm: str, kinds: tuple[Kind, Kind], args: argparse.Namespace, run: _Run) -> Measured:
     number, think_s = run
     least = math.ceil(args.requests / args.runs)
     loop = ClosedLoop(requests(kinds, args.seed + number), args.clients, kinds[0], least, think_s)
@@ -187,7 +219,7 @@ def _load(kinds: Sequence[Kind], args: argparse.Namespace) -> str:
     lengths = " and ".join(f"{kind.name} {kind.prompt_tokens}/{kind.answer_tokens}" for kind in kinds)
     return (
         f"{args.clients} clients, {lengths} tokens, 7 : 3, max_batch {args.max_batch},"
-        f" {args.requests} short an arm in {args.runs} runs"
+        f" {args.requests} short an arm in {args.runs} runs{', beside each other' if args.beside else ''}"
     )
 
 
