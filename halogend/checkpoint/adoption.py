@@ -58,6 +58,12 @@ def adopt(checkpoint: Checkpoint, precision: str, mmap_threshold: float) -> Adop
     return Adoption(taken - copied, copied)
 
 
+def looked_up(checkpoint: Checkpoint, adoption: Adoption) -> frozenset[str]:
+    """Of what is mapped: the embedding table, of which a step looks at some rows, unless it is the output matrix
+    too."""
+    return frozenset() if _OUTPUT not in checkpoint.weights else adoption.mapped & {_EMBEDDING}
+
+
 def _over(sizes: Mapping[tuple[str, ...], int], excess: float) -> frozenset[str]:
     """Weights of at least `excess` bytes and little more, the last that are loaded first: none of them could be left
     out."""

@@ -7,7 +7,8 @@ other than the logits and the slots.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ class Loaded:
     request holds. `block_count` is the pool's first limit in blocks (block 0 included), `reserve_blocks` the most
     it can be raised to; `kernels` maps operator to implementation. `peak` has watched the largest steps.
     `chooser` chooses tokens on the model's device, if anything does; `steps_ahead` is how many steps may be planned
-    before the one before them is known: 0 or 1. `recordings` are there where steps are recorded."""
+    before the one before them is known: 0 or 1. `recordings` are there where steps are recorded. `behind` is entered
+    while the model serves: what the load did not wait for is read then."""
 
     runner: Runner
     weights_bytes: int
@@ -125,3 +127,4 @@ class Loaded:
     chooser: Chooser | None = None
     steps_ahead: int = 0
     recordings: Recordings | None = None
+    behind: AbstractContextManager[object] = field(default_factory=nullcontext)

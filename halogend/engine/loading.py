@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,10 +17,11 @@ import torch
 from halogen_kernels import Kernels, select
 from halogen_kernels.formats import WeightFormat
 
-from halogend.checkpoint.adoption import Adoption, adopt, output_precision
+from halogend.checkpoint.adoption import Adoption, adopt, looked_up, output_precision
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.sizes import VALUE_BYTES, mapped_bytes, read_bytes
+from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.adopted import Adopted
 from halogend.engine.assembly import DTYPES, assemble, warm
 from halogend.engine.checking import check_share, checked_bytes
@@ -37,6 +39,7 @@ from halogend.engine.models.rotary import Rotary
 from halogend.engine.models.source import TensorSource
 from halogend.engine.progress import Progress
 from halogend.engine.read_ahead import ReadAhead, Span
+from halogend.engine.read_behind import ReadBehind
 from halogend.engine.tensors import Packing, WeightSource
 from halogend.sched.layout import KvLayout
 from halogend.wire.messages import EngineSpec
@@ -91,15 +94,17 @@ def _load(spec: EngineSpec, place: Place, progress: Progress) -> Loaded:
         chooser=assembly.chooser,
         steps_ahead=assembly.steps_ahead,
         recordings=assembly.graphs,
+        behind=weights.behind,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """`mapped_bytes` of those `held_bytes` lie in mapped files."""
+    """`mapped_bytes` of those `held_bytes` lie in mapped files, and some of these are read when the model serves."""
 
     held_bytes: int
     mapped_bytes: int
+    behind: ReadBehind
 
 
 def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple[decoder.Decoder, _Weights]:
@@ -110,15 +115,17 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
         ready_kernels(spec, shapes_for(spec, checkpoint.geometry, arithmetic.dtype), progress)
     adoption = adopt(checkpoint, spec.precision, _mapped_share(spec, arithmetic.place))
     mapped = mapped_bytes(checkpoint, adoption)
+    later = _later(spec, checkpoint, adoption, arithmetic.place)
     checked = checkpoint.v2 if spec.verify == "full" else None
     with open_files(checkpoint, progress.bump) as files:
-        progress.begin("loading", read_bytes(checkpoint) + (0 if checked is None else checked_bytes(checked)))
+        now_bytes = read_bytes(checkpoint) - sum(tensor.nbytes for tensor in later)
+        progress.begin("loading", now_bytes + (0 if checked is None else checked_bytes(checked)))
         if checked is not None:
             check_share(checked, files.descriptors, load_threads(spec), progress.advance, share=(0, 1))
         weight_map = WeightMap(checkpoint.files, files.descriptors, mapped)
         adopted = Adopted(checkpoint, adoption, weight_map, files, progress.advance)
         source = WeightSource(checkpoint, files, arithmetic.packing, progress.advance, adopted)
-        spans = _spans(checkpoint, adoption, in_order=spec.load_threads == 1)
+        spans = _spans(checkpoint, adoption, later, in_order=spec.load_threads == 1)
         yields = spec.loader_niceness > 0
         with ReadAhead(spans, weight_map, files.descriptors, progress.advance, yields=yields) as ahead:
             if spec.load_threads == 1:  # in order, and by nobody else
@@ -127,7 +134,8 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
                 ahead.begin()
             model, held = _load_model(checkpoint, arithmetic, source, spec)
             ahead.finish()
-    return model, _Weights(held, sum(mapped.values()) if not arithmetic.place.runs_like_a_device else 0)
+        behind = ReadBehind(later, checkpoint.files, files.descriptors)
+    return model, _Weights(held, sum(mapped.values()) if not arithmetic.place.runs_like_a_device else 0, behind)
 
 
 def shapes_for(spec: EngineSpec, geometry: Geometry, dtype: torch.dtype) -> Shapes:
@@ -144,16 +152,28 @@ def _mapped_share(spec: EngineSpec, place: Place) -> float:
     return 0.0 if place.is_host else 1.0
 
 
-def _spans(checkpoint: Checkpoint, adoption: Adoption, *, in_order: bool) -> list[Span]:
-    """Of a v2 checkpoint: what will be looked at, in load order; where it is read `in_order`, nothing is asked for
-    before it is taken."""
+def _later(spec: EngineSpec, checkpoint: Checkpoint, adoption: Adoption, place: Place) -> list[TensorInfo]:
+    """What is read behind the load: tables that rows are looked up in where they are mapped. What goes to a device is
+    needed whole, and a load by one thread reads all there is, in order, and nobody reads beside it."""
+    if place.runs_like_a_device or spec.load_threads == 1:
+        return []
+    return [
+        tensor
+        for name in sorted(looked_up(checkpoint, adoption))
+        for tensor in checkpoint.weights[name].pieces[0].encoded.tensors
+    ]
+
+
+def _spans(checkpoint: Checkpoint, adoption: Adoption, later: Sequence[TensorInfo], *, in_order: bool) -> list[Span]:
+    """Of a v2 checkpoint: what will be looked at before it serves, in load order; where it is read `in_order`, nothing
+    is asked for before it is taken."""
     if checkpoint.v2 is None:
         return []
     return [
         Span(tensor, stays=name in adoption.mapped)
         for name, weight in checkpoint.weights.items()
         for tensor in weight.pieces[0].encoded.tensors
-        if name in adoption.mapped or not in_order
+        if tensor not in later and (name in adoption.mapped or not in_order)
     ]
 
 

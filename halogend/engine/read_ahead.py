@@ -23,7 +23,7 @@ from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.mapping import WeightMap
 
 WINDOW_BYTES = 16 << 20
-_MEMORY_BYTES_PER_S = 1.5e9  # what takes longer came from a disk
+_MEMORY_BYTES_PER_S = 1.5e9
 _PATIENCE_S, _LOOK_AGAIN_S = 2.0, 0.005
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # ioprio_set(2) has no name in the C library
 _THIS_THREAD, _IDLE = 1, 3 << 13
@@ -88,7 +88,7 @@ class ReadAhead:
     def _work(self) -> None:
         try:
             if self._yields:
-                _yield_disk()
+                yield_disk()
             self._read()
         except BaseException as error:  # noqa: BLE001 (whatever it is, who waits gets it)
             self._error = error
@@ -105,7 +105,7 @@ class ReadAhead:
                 began = time.monotonic()
                 self._mapped.populate(span.tensor, start, nbytes)
                 took_s = time.monotonic() - began
-            is_slow = took_s > nbytes / _MEMORY_BYTES_PER_S
+            is_slow = came_from_a_disk(nbytes, took_s)
             self._advance(nbytes)
             if self._yields:
                 self._stopped.wait(took_s)
@@ -139,7 +139,12 @@ def turn(descriptor: int, stopped: threading.Event) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def _yield_disk() -> None:
+def came_from_a_disk(nbytes: int, took_s: float) -> bool:
+    """Nothing in memory takes as long."""
+    return took_s > nbytes / _MEMORY_BYTES_PER_S
+
+
+def yield_disk() -> None:
     """The calling thread reads when nobody else wants to. Where the system does not let us, it reads as all do."""
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:

@@ -177,7 +177,8 @@ class EngineWorker:
         self._progress.set_busy(busy=False)
         self._control.send(ready(loaded))
         try:
-            loop.run(self._heard)
+            with loaded.behind:  # not before `ready` has measured what is held
+                loop.run(self._heard)
         except PeerLostError:
             log.exception("text_process_lost")
             return EXIT_PEER_LOST

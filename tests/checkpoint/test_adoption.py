@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.tiny_models import tiny_llama
 from support.v2_models import as_v2
 
-from halogend.checkpoint.adoption import adopt
+from halogend.checkpoint.adoption import adopt, looked_up
 from halogend.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from halogend.checkpoint.sizes import mapped_bytes, packed_names, read_bytes, stored_bytes
 
@@ -65,3 +67,12 @@ def test_no_more_than_the_share_is_mapped_and_what_goes_together_goes_together(
     assert all(sizes[name] > unused for name in adoption.copied if ".attn_" not in name), "none could have stayed"
     stored = sum(stored_bytes(checkpoint.weights[name]) for name in adoption.mapped)
     assert sum(mapped_bytes(checkpoint, adoption).values()) == stored
+
+
+def test_a_mapped_table_is_looked_up_in_unless_it_is_multiplied_with(checkpoints: dict[str, Checkpoint]) -> None:
+    checkpoint = checkpoints["int8"]
+    assert looked_up(checkpoint, adopt(checkpoint, "int8", 1.0)) == {"token_embd"}
+    assert looked_up(checkpoint, adopt(checkpoint, "int8", 0.0)) == frozenset(), "it is copied"
+    assert looked_up(checkpoints["gguf"], adopt(checkpoints["gguf"], "int8", 1.0)) == frozenset()
+    tied = replace(checkpoint, weights={name: each for name, each in checkpoint.weights.items() if name != "output"})
+    assert looked_up(tied, adopt(tied, "int8", 1.0)) == frozenset()

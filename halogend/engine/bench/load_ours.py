@@ -7,8 +7,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from halogend.checkpoint.checkpoint import open_checkpoint
-from halogend.checkpoint.sizes import VALUE_BYTES, read_bytes
+from halogend.checkpoint.sizes import VALUE_BYTES
 from halogend.engine.bench.memory import Peaks, resident
 from halogend.engine.interface import Loaded
 from halogend.engine.loading import load_threads
@@ -40,7 +39,6 @@ class OurFigures:
 def ours(path: str, precision: str, threads: int) -> OurFigures:
     """Loads the model. Raises CheckpointError."""
     spec = load_spec(path, precision, threads)
-    checkpoint = open_checkpoint(path)
     before = resident()
     future: Future[Loaded] = Future()
     progress = _Clocked()
@@ -53,7 +51,7 @@ def ours(path: str, precision: str, threads: int) -> OurFigures:
         load_s=loaded.load_s,
         load_cpu_s=progress.cpu_s("warming") - progress.cpu_s("loading"),
         warmup_s=loaded.warmup_s,
-        read_bytes=read_bytes(checkpoint),
+        read_bytes=progress.bytes_of("loading"),
         held_bytes=loaded.weights_bytes,
         peak_bytes=resident().high_water - before.total,
         peak_anonymous_bytes=peaks.anonymous - before.anonymous,
@@ -92,15 +90,19 @@ def load_spec(path: str, precision: str, threads: int) -> EngineSpec:
 
 
 class _Clocked(Progress):
-    """Remembers the process's processor time at the beginning of each stage."""
+    """Remembers the process's processor time at the beginning of each stage, and the bytes that lay ahead then."""
 
     def __init__(self) -> None:
         super().__init__()
         self._at: dict[str, float] = {}
+        self._bytes: dict[str, int] = {}
 
     def begin(self, stage: str, total: int = 0) -> None:
-        self._at[stage] = time.process_time()
+        self._at[stage], self._bytes[stage] = time.process_time(), total
         super().begin(stage, total)
+
+    def bytes_of(self, stage: str) -> int:
+        return self._bytes[stage]
 
     def cpu_s(self, stage: str) -> float:
         return self._at[stage]

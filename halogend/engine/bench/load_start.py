@@ -27,7 +27,8 @@ from halogend.wire.messages import EngineLimits, EngineSpec, Generate
 WINDOWS: Mapping[str, str] = MappingProxyType(
     {
         "load_s": "from an engine's Hello, or from being told what to load where that comes later, until every weight "
-        "is usable, the pool is built and the warm-up is done. The import of torch lies before Hello, and so outside. "
+        "is usable (an embedding table where it is mapped, which is read later), the pool is built and the warm-up is "
+        "done. The import of torch lies before Hello, and so outside. "
         "Of llama.cpp, which is told as it starts: from the start of its process until it serves",
         "first_token_s": "from the start of the process to the first token of a prompt of 16: the import of torch lies "
         "inside. Of an engine that stands by, which has imported it: from being told what to load",
