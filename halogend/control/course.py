@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from halogend.control.ledger import Holding, together
 from halogend.control.peaks import DeviceForecast, Peaks
-from halogend.control.present import Present, returning
+from halogend.control.present import Present, returning_there
 from halogend.control.target import Target, Way
 
 
@@ -148,7 +148,7 @@ class Course:
         all are ready."""
         for name, target in self._wanted.items():
             model = self._models[name]
-            back = None if model.serves(target) else returning(model.was.returnable, target)
+            back = None if model.serves(target) else returning_there(model.was.returnable, target)
             if back is not None:
                 self._leaving.remove((back.name, name))
                 self._leave(name, later=order.together)

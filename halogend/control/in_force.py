@@ -8,7 +8,7 @@ from __future__ import annotations
 import structlog
 
 from halogend.config.facts import FileFact
-from halogend.config.placement import FIRST_DEVICE, devices_of
+from halogend.config.placement import devices_of, host_of
 from halogend.config.places import Places
 from halogend.config.schema import Document
 from halogend.control.access import Access
@@ -54,10 +54,12 @@ class InForce:
         self._allow_spare(document)
 
     def _allow_spare(self, document: Document) -> None:
-        rooms = rooms_of(document, self._machine.devices)
+        """Counted as all that the whole host is asked for."""
+        rooms, device = rooms_of(document, self._machine.devices), host_of(self._machine.as_divided(document).devices)
         self._house.spare.allow(
             is_wanted=document.reload.spare_worker == "auto",
-            budget_bytes=rooms.get(FIRST_DEVICE, NO_ROOM).budget_bytes,
+            device=device,
+            budget_bytes=rooms.get(device, NO_ROOM).budget_bytes,
         )
 
     def warn(self, files: tuple[FileFact, ...]) -> None:

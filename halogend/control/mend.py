@@ -78,7 +78,7 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
 
 async def _started(generation: Generation, dead: Replica) -> Replica:
     """It could serve; with what was committed before. Raises StartError; its processes are gone then."""
-    newcomer = generation.make(_beside_others(dead.present_spec), instead_of=dead)
+    newcomer = generation.make(beside_others(dead.present_spec), instead_of=dead)
     try:
         await check_unchanged(newcomer.spec)  # another model beside the others would be worse than none
         await newcomer.start()
@@ -110,14 +110,15 @@ def _learn(unit: Unit, newcomer: Replica, house: House) -> None:
         house.learn([newcomer], [unit.active.part_on(newcomer.spec.device) or unit.active])
 
 
-def _beside_others(spec: ReplicaSpec) -> ReplicaSpec:
+def beside_others(spec: ReplicaSpec) -> ReplicaSpec:
+    """To be loaded where others of its generation serve, which it may not have been at first."""
     engine = msgspec.structs.replace(spec.engine, loader_niceness=ENGINE_NICENESS)
     return replace(spec, engine=engine, text=msgspec.structs.replace(spec.text, loader_niceness=TEXT_NICENESS))
 
 
 def _is_current(newcomer: Replica, dead: Replica) -> bool:
     newcomer.weight = dead.weight
-    own, wanted = newcomer.present_spec, _beside_others(dead.present_spec)
+    own, wanted = newcomer.present_spec, beside_others(dead.present_spec)
     return own == wanted
 
 

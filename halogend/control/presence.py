@@ -44,11 +44,11 @@ def _present(unit: Unit) -> Present:
     devices = list(served | loading) or list(_by_device(unit.retired[-1].generation if unit.retired else None)) or [""]
     parts = [
         Present(
-            active=_part(unit.active, device),
+            active=_seen(unit.active, device),
             serving=served[device].name if device in served else None,
             reserve_bytes=served[device].spec.engine.pool_reserve_bytes if device in served else 0,
             surplus_bytes=served[device].memory.surplus_bytes if device in served else 0,
-            coming=_part(unit.coming, device) if device in loading else None,
+            coming=_seen(unit.coming, device) if device in loading else None,
             loading=loading[device].name if device in loading else None,
             draining=tuple(each.name for each in _going(unit) if _stands_with(each, devices) == device),
             returnable=tuple(each for where, each in _returnable(unit) if _stands_with(where, devices) == device),
@@ -90,21 +90,16 @@ def _leaving(unit: Unit) -> tuple[Returnable, ...]:
     """Replicas that the generation which serves was to go on without, and can take back."""
     serving = unit.alive()
     found = [each for each in unit.leavers if each.generation is serving and each.may_return]
-    return tuple(_may_return(each.replica, replace(each.part, others=())) for each in found if each.part is not None)
+    return tuple(_may_return(each.replica, each.part.alone) for each in found if each.part is not None)
 
 
 def _may_return(replica: Replica, target: Target) -> Returnable:
-    part = _part_of(target, replica.spec.device)
-    return Returnable(replica.name, part, replica.spec.engine.pool_reserve_bytes, replica.memory.surplus_bytes)
+    seen = target.seen_from(replica.spec.device)
+    return Returnable(replica.name, seen, replica.spec.engine.pool_reserve_bytes, replica.memory.surplus_bytes)
 
 
-def _part_of(target: Target, device: str) -> Target:
-    """Its replica there; the first where the target has none there."""
-    return target.part_on(device) or target
-
-
-def _part(target: Target | None, device: str) -> Target | None:
-    return None if target is None else _part_of(target, device)
+def _seen(target: Target | None, device: str) -> Target | None:
+    return None if target is None else target.seen_from(device)
 
 
 def _stands_with(replica: Replica, devices: list[str]) -> str:

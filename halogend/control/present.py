@@ -13,7 +13,8 @@ from halogend.control.target import Target
 @dataclass(frozen=True, slots=True)
 class Returnable:
     """An old generation by its name in the ledger: what it was when it served, the most its pool can grow to, and
-    how much more working memory it takes than was estimated."""
+    how much more working memory it takes than was estimated. Of several replicas each is one, and `target` the
+    generation as it is seen from there."""
 
     name: str
     target: Target
@@ -26,13 +27,19 @@ def returning(found: tuple[Returnable, ...], target: Target) -> Returnable | Non
     return next((each for each in reversed(found) if each.target.same_generation(target)), None)
 
 
+def returning_there(found: tuple[Returnable, ...], target: Target) -> Returnable | None:
+    """The same, of those where `target` is: the replica that is taken back as it."""
+    return returning(tuple(each for each in found if each.target.device == target.device), target)
+
+
 @dataclass(frozen=True, slots=True)
 class Present:
     """What there is of one model; `serving`, `loading` and `draining` are names in the ledger. `active` is what
     serves, `coming` what loads, `returnable` those of `draining` that may serve again; `reserve_bytes` the most
     the serving pool can grow to, `surplus_bytes` how much more working memory it takes than was estimated. All
-    this is of one replica, the first, on `device`; `others` are the same for the further ones. `leaving` are replicas
-    that the generation which serves was to go on without: it alone may take them back."""
+    this is of one replica, the first, on `device`, and targets are seen from there; `others` are the same for the
+    further ones. `leaving` are replicas that the generation which serves was to go on without: it alone may take them
+    back."""
 
     active: Target | None = None
     serving: str | None = None
@@ -50,3 +57,8 @@ class Present:
     def parts(self) -> tuple[Present, ...]:
         """One for each replica."""
         return (self, *self.others)
+
+    @property
+    def all_returnable(self) -> tuple[Returnable, ...]:
+        """Wherever it stands."""
+        return tuple(each for part in self.parts for each in part.returnable)

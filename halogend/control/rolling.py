@@ -23,6 +23,7 @@ from halogend.control.admission import Wanted, unless_superseded
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import check_unchanged, load_replicas
+from halogend.control.mend import beside_others
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import begin_leave, dismiss
 from halogend.control.replica import Replica
@@ -147,7 +148,8 @@ class _Course:
         part = self._part_of(was)
         # With what it was measured to take before.
         known = None if part is None else part.over(was.memory.surplus_bytes)
-        again = self.old.make(was.present_spec if known is None else self._fitting(was, known), instead_of=was)
+        spec = was.present_spec if known is None else self._fitting(was, known)
+        again = self.old.make(beside_others(spec), instead_of=was)
         if known is not None:
             self.house.enter(again, replace(known.holding, kv_bytes=again.engine_limits.pool_bytes))
         return again, part

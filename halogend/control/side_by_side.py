@@ -5,7 +5,7 @@ Pure. An old and a new replica on one device are one such model, and so follow e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from halogend.control.course import Start
 from halogend.control.forecast import Forecast
 from halogend.control.ledger import Holding
 from halogend.control.peaks import DeviceForecast
-from halogend.control.present import Present, returning
+from halogend.control.present import Present, Returnable, returning_there
 from halogend.control.target import Target
 
 _MARK = "\n"  # in no model's name
@@ -35,7 +35,7 @@ def apart(present: Mapping[str, Present], wanted: Mapping[str, Target]) -> Apart
     for name in (*wanted, *(name for name in present if name not in wanted)):
         olds = present[name].parts if name in present else ()
         news = wanted[name].parts if name in wanted else ()
-        for index, (old, new) in enumerate(_with_leavers(_pairs(olds, news))):
+        for index, (old, new) in enumerate(_pairs(olds, news)):
             key = f"{name}{_MARK}{index}" if index else name
             if old is not None:
                 found[key] = replace(old, others=())
@@ -54,43 +54,58 @@ def together(bytes_: Forecast) -> Forecast:
     )
 
 
-def _pairs(olds: Iterable[Present], news: Iterable[Target]) -> list[Pair]:
-    """Those on the same device, then the others one by one."""
-    left = list(olds)
-    pairs: list[Pair] = []
-    without = []
-    for new in news:
-        old = next((each for each in left if each.device == new.holding.device), None)
+def _pairs(olds: Sequence[Present], news: Sequence[Target]) -> list[Pair]:
+    """Those on the same device, where replicas are taken back too; then the others one by one: a new one is loaded
+    before the old one goes."""
+    news = [news[0].seen_from(each.device) for each in news]
+    backs = _taken_back({old.device: old for old in olds}, news)
+    there = {old.device: _without(old, {each.name for each in backs.values()}) for old in olds}
+    pairs = [(_with(there.pop(new.device, None), backs.get(new.device)), new) for new in news]
+    left = list(there.values())
+    for index, (old, new) in enumerate(pairs):
         if old is None:
-            without.append(len(pairs))
-        else:
-            left.remove(old)
-        pairs.append((old, new))
-    for index in without[: len(left)]:
-        pairs[index] = (left.pop(0), pairs[index][1])
+            pairs[index] = (_elsewhere(left.pop(0)) if left else None, new.alone)
     return [*pairs, *((old, None) for old in left)]
 
 
-def _with_leavers(pairs: list[Pair]) -> list[Pair]:
-    """Where the generation stays that serves, replicas that were to leave it stand at new parts that they do for."""
-    there = next((old for old, _ in pairs if old is not None and old.leaving), None)
-    if there is None or not any(_stays(old, new) for old, new in pairs):
-        return pairs
-    found: list[Pair] = []
-    taken: set[str] = set()
-    for old, new in pairs:
-        back = returning(there.leaving, new) if old is None and new is not None else None
-        if back is None:
-            found.append((old, new))
-            continue
-        taken.add(back.name)
-        found.append((Present(draining=(back.name,), returnable=(back,), device=back.target.device), new))
-    rest = replace(there, draining=tuple(name for name in there.draining if name not in taken))
-    return [(rest if old is there else old, new) for old, new in found]
+def _taken_back(there: Mapping[str, Present], news: Sequence[Target]) -> dict[str, Returnable]:
+    """By device, where nothing serves: what drains there and serves again. Where the generation stays that serves,
+    those are replicas that were to leave it, else those of an old one that is what is wanted."""
+    if any(_stays(there.get(new.device), new) for new in news):
+        wanted = [new.alone for new in news]
+        found = tuple(back for old in there.values() for back in old.leaving)
+    else:
+        wanted = [*news]
+        found = tuple(back for old in there.values() for back in old.returnable)
+    free = [new for new in wanted if new.device not in there or there[new.device].serving is None]
+    backs = {new.device: returning_there(found, new) for new in free}
+    return {device: back for device, back in backs.items() if back is not None}
 
 
-def _stays(old: Present | None, new: Target | None) -> bool:
-    if old is None or new is None or old.serving is None or old.active is None:
+def _with(old: Present | None, back: Returnable | None) -> Present | None:
+    """What is taken back stands where it is."""
+    if back is None:
+        return old
+    old = old or Present(device=back.target.device)
+    return replace(old, draining=(*old.draining, back.name), returnable=(*old.returnable, back))
+
+
+def _without(old: Present, names: Container[str]) -> Present:
+    """It stands nowhere else."""
+    return replace(
+        old,
+        draining=tuple(each for each in old.draining if each not in names),
+        returnable=tuple(each for each in old.returnable if each.name not in names),
+    )
+
+
+def _elsewhere(old: Present) -> Present:
+    """A replica that goes for one on another device: it does not stay, whatever its generation does."""
+    return replace(old, active=None if old.active is None else old.active.alone)
+
+
+def _stays(old: Present | None, new: Target) -> bool:
+    if old is None or old.serving is None or old.active is None:
         return False
     return old.active.same_generation(new)
 

@@ -25,6 +25,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -47,6 +48,7 @@ _log = structlog.get_logger()
 NAME = "spare worker"
 """In the ledger."""
 SPARE = Holding(FIRST_DEVICE, 0, ENGINE_BYTES, 0)
+"""Where the document does not divide the host."""
 _LOOK_S = 1.0
 _AGAIN_S = 60.0  # after one that ended by itself
 
@@ -69,6 +71,7 @@ class Spare:
         self._niceness = niceness
         self._clock = clock
         self._is_wanted = False
+        self._holding = SPARE
         self._budget_bytes = 0
         self._sought: Mapping[str, str] | None = None  # what the next engine will find, as far as anybody knows
         self._expected = asyncio.Event()
@@ -81,9 +84,15 @@ class Spare:
 
     # --- what it is told ------------------------------------------------------------------------
 
-    def allow(self, *, is_wanted: bool, budget_bytes: int) -> None:
-        """By the document: whether there is to be one, and what generations may take of the host's memory."""
+    def allow(self, *, is_wanted: bool, device: str, budget_bytes: int) -> None:
+        """By the document: whether there is to be one, the device of the host on which its bytes are counted, and what
+        generations may take there."""
         self._is_wanted, self._budget_bytes = is_wanted, budget_bytes
+        if device != self._device:
+            before, self._holding = self._device, replace(SPARE, device=device)
+            if self._ahead is not None:
+                self._ledger.stand_by(NAME, self._holding)
+            self._show(before, device)
 
     def expect(self, environ: Mapping[str, str]) -> None:
         """A load is to come, and this is what its engine will find: there is no reason to wait for the next look."""
@@ -133,6 +142,10 @@ class Spare:
         state = "importing" if self._version is None else "ready"
         return {"state": state, "reason": None, "pid": ahead.worker.child.pid, "counted_bytes": SPARE.total_bytes}
 
+    @property
+    def _device(self) -> str:
+        return self._holding.device
+
     # --- one look ---------------------------------------------------------------------------------
 
     async def look(self, *, is_quiet: bool) -> None:
@@ -164,8 +177,8 @@ class Spare:
     def _hindrance(self) -> str:
         if not self._is_wanted:
             return "reload.spare_worker is off"
-        if self._budget_bytes - self._ledger.taken_bytes(FIRST_DEVICE) < SPARE.total_bytes:
-            return f"its {mib(SPARE.total_bytes)} are not left of what generations may take"
+        if self._budget_bytes - self._ledger.taken_bytes(self._device) < SPARE.total_bytes:
+            return f"its {mib(SPARE.total_bytes)} are not left of what generations may take on {self._device}"
         return ""
 
     def _misfit(self) -> str:
@@ -195,7 +208,7 @@ class Spare:
             worker = await Worker.start(self._host, ENGINE, {"data": theirs}, surroundings, self._hear)
             unless_kept.pop_all()
         self._ahead, self._started_in = Ahead(worker, ours), surroundings
-        self._ledger.stand_by(NAME, SPARE)
+        self._ledger.stand_by(NAME, self._holding)
         self._tell("")
         _log.info("spare_worker_started", pid=worker.child.pid)
 
@@ -235,7 +248,11 @@ class Spare:
     def _tell(self, why: str) -> None:
         self._why = why
         self._metrics.spare_worker(up=self._ahead is not None)
-        self._metrics.memory(FIRST_DEVICE, "spare", self._ledger.by_use(FIRST_DEVICE)["spare"])
+        self._show(self._device)
+
+    def _show(self, *devices: str) -> None:
+        for device in devices:
+            self._metrics.memory(device, "spare", self._ledger.by_use(device)["spare"])
 
 
 def _comparable(environ: Mapping[str, str]) -> dict[str, str]:

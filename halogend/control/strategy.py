@@ -66,9 +66,9 @@ def _stays(old: Target | None, new: Target) -> Target | None:
 
 def _back(now: Now, new: Target) -> Target | None:
     """Where an old generation drains that may serve again; None where there is none."""
-    there = now.present.get(new.name, Present())
-    places = [new.at(each.target.device) for each in reversed(there.returnable)]
-    return next((each for each in places if returning(there.returnable, each) is not None), None)
+    found = now.present.get(new.name, Present()).all_returnable
+    places = [new.at(each.target.device) for each in reversed(found)]
+    return next((each for each in places if returning(found, each) is not None), None)
 
 
 def _serving(now: Now, name: str) -> int:
@@ -181,6 +181,6 @@ def _models(bytes_: Forecast) -> list[str]:
 
 
 def _plan(now: Now, chosen: Mapping[str, Target], documents: tuple[Document | None, Document]) -> Plan:
-    returnable = {name: [back.target for back in each.returnable] for name, each in now.present.items()}
+    returnable = {name: [back.target for back in each.all_returnable] for name, each in now.present.items()}
     leaving = {name: [back.target for back in each.leaving] for name, each in now.present.items()}
     return make_plan(now.goals, chosen, documents, returnable, leaving)

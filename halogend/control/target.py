@@ -100,6 +100,18 @@ class Target:
     def part_on(self, device: str) -> Target | None:
         return next((part for part in self.parts if part.holding.device == device), None)
 
+    def seen_from(self, device: str) -> Target:
+        """The same state with the replica on `device` as the first; as it is where it has none there."""
+        first = self.part_on(device)
+        if first is None:
+            return self
+        return replace(first, others=tuple(replace(each, others=()) for each in self.parts if each is not first))
+
+    @property
+    def alone(self) -> Target:
+        """Its first replica without the others."""
+        return replace(self, others=())
+
     @property
     def replaces(self) -> bool:
         return self.way is Way.REPLACE

@@ -92,6 +92,17 @@ async def test_a_failure_at_either_device_walks_all_back(tight, step, how):
     assert len(tight.children()) == 4
 
 
+async def test_what_is_loaded_again_on_the_way_back_is_loaded_beside_others(tight):
+    """Nobody served when it was loaded at first."""
+    tight.stage.order("load", where={"role": "engine", "model": "b"}, times=1, **REFUSED)
+    receipt = await reached(tight.edit(_text(tight, "b")))
+    assert receipt.outcome == "failed"
+    await until(lambda: _serve(tight) == {"cpu:0": 1, "cpu:1": 1}, "the old ones serve again")
+    specs = {replica.spec.device: replica.spec for replica in tight.unit("a").serving.replicas}
+    found = {device: (each.engine.loader_niceness, each.text.loader_niceness) for device, each in specs.items()}
+    assert found == {"cpu:0": (19, 10), "cpu:1": (0, 0)}
+
+
 async def test_a_revert_on_the_way_walks_back_and_loads_nothing_new(tight):
     loads = tight.stage.hold("load", role="engine", model="b")
     receipt = tight.edit(_text(tight, "b"))

@@ -444,6 +444,43 @@ async def test_it_is_made_for_the_environment_of_the_first_model(starting):
     assert (_load(there.receipt)["spare_worker"], _engine(there)) == ("a#1", pid)
 
 
+DIVIDED = [{"id": "cpu:1", "cores": "0"}, {"id": "cpu:2", "cores": "1"}]
+on_two_cores = pytest.mark.skipif(os.sched_getaffinity(0) < {0, 1}, reason="needs the cores 0 and 1")
+
+
+@on_two_cores
+async def test_of_a_host_that_is_divided_without_cpu_0_its_first_part_has_it(starting):
+    there = await starting({"name": "a", "device": "cpu:2"}, devices=DIVIDED)
+    pid = await _ready(there)
+    ledger = there.house.ledger
+    assert (ledger.view()[NAME]["device"], ledger.by_use("cpu:1")["spare"]) == ("cpu:1", SPARE.total_bytes)
+    there.looked.set()
+    await reached(there.receipt)
+    assert (_load(there.receipt)["spare_worker"], _engine(there)) == ("a#1", pid)
+    plan = await there.reconciler.plan()
+    assert {each["device"] for each in plan["devices"] if each["spare_bytes"]} <= {"cpu:1"}
+
+
+@on_two_cores
+async def test_where_a_divided_host_has_no_room_the_part_is_named(starting):
+    there = await starting({"name": "a", "device": "cpu:2"}, devices=[{**DIVIDED[0], "memory": "100MiB"}, DIVIDED[1]])
+    await there.house.spare.look(is_quiet=True)
+    assert "not left of what generations may take on cpu:1" in there.status()["spare_worker"]["reason"]
+
+
+@on_two_cores
+async def test_one_that_stands_by_is_counted_anew_where_the_host_is_divided(spared):
+    there = await spared()
+    pid = await _ready(there)
+    for devices, first in ((DIVIDED, "cpu:1"), ([], "cpu:0")):
+        assert (await there.apply(devices=devices)).outcome == "applied"
+        assert (await _ready(there), there.house.ledger.view()[NAME]["device"]) == (pid, first)
+        counted = {line.split(" ")[0]: line.split(" ")[1] for line in there.series("memory_bytes") if "spare" in line}
+        assert [name for name, bytes_ in counted.items() if float(bytes_)] == [
+            f'halogen_memory_bytes{{device="{first}",use="spare"}}'
+        ]
+
+
 def _environ(pid):
     return Path(f"/proc/{pid}/environ").read_bytes()
 

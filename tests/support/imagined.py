@@ -28,7 +28,7 @@ from halogend.control.plan_report import Drain, Subject, rejected, report, rooms
 from halogend.control.planning import Draft
 from halogend.control.present import Present
 from halogend.control.receipts import ModelAction
-from halogend.control.side_by_side import apart
+from halogend.control.side_by_side import apart, model_of
 from halogend.control.strategy import Now, decide
 from halogend.control.target import Target
 
@@ -88,14 +88,14 @@ class Imagined:
         """These models serve, each as it would after a start."""
         parts = apart({}, targets)
         ends = forecast({}, parts.present, parts.wanted).after
-        named = {id(parts.wanted[key]): holding for key, holding in ends.items()}
+        named = {(model_of(key), each.device): ends[key] for key, each in parts.wanted.items()}
         held, present = {}, {}
         for name, target in targets.items():
             replicas = []
             for index, part in enumerate(target.parts):
-                held[f"{name}#1" + (f"/{index}" if index else "")] = named[id(part)]
+                held[f"{name}#1" + (f"/{index}" if index else "")] = named[name, part.device]
                 reserve = part.spec.engine.pool_reserve_bytes
-                replicas.append(Present(part, list(held)[-1], reserve, device=part.holding.device))
+                replicas.append(Present(target.seen_from(part.device), list(held)[-1], reserve, device=part.device))
             present[name] = replace(replicas[0], others=tuple(replicas[1:]))
         return Standing(held, present, dict(targets))
 
