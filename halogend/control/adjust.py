@@ -102,7 +102,7 @@ async def prepare(  # what is there, what is wanted, and what was made ready for
     """From `active` to `target`, with as much pool as there is room for now, and no more than `most_kv_bytes`.
     Raises UpdateError; then nothing is held and the ledger is as before. `joining` are the caller's until then."""
     places = _staying(generation, target) | _places(joining.returning, target)
-    staying = {each: part.over(each.memory.surplus_bytes) for each, part in places.items()}
+    staying = {each: house.running(each, part) for each, part in places.items()}
     limits = _limits(staying, house, most_kv_bytes)
     text = _text(generation, active, target, joining.returning)
     engines = {

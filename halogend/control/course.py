@@ -173,8 +173,9 @@ class Course:
         for name, target in self._wanted.items():
             serving = self._models[name].serving
             if serving is not None and name not in to_load:
-                kv_bytes = min(target.granted_beside(self._taken(target, serving)), self._models[name].reserve_bytes)
-                self.held[serving] = self.held[serving].covering(replace(target.holding, kv_bytes=kv_bytes))
+                kept = target.of_running(self.held[serving])
+                kv_bytes = min(kept.granted_beside(self._taken(kept, serving)), self._models[name].reserve_bytes)
+                self.held[serving] = self.held[serving].covering(replace(kept.holding, kv_bytes=kv_bytes))
         self._peaks.look(self.held, None)
 
     def _update_and_withdraw(self, to_load: list[str]) -> None:
@@ -192,7 +193,10 @@ class Course:
     def _growth_bytes(self, name: str) -> int:
         """How much more a live change wants than what is there."""
         serving = self._models[name].serving
-        return 0 if serving is None else self._wanted[name].holding.total_bytes - self.held[serving].total_bytes
+        if serving is None:
+            return 0
+        held = self.held[serving]
+        return self._wanted[name].of_running(held).holding.total_bytes - held.total_bytes
 
     def _make_room(self, name: str) -> None:
         """As converge waits: for its own old ones, then for whatever is on its way out."""
@@ -260,7 +264,7 @@ class Course:
         for name in names:
             model = self._models[name]
             if model.serving is not None and model.active is not None and not self._is_shrunk(name):
-                target = model.active.over(model.surplus_bytes)
+                target = model.active.over(model.surplus_bytes).of_running(self.held[model.serving])
                 kv_bytes = min(self._granted(name, target, model.serving), model.reserve_bytes)
                 settled[model.serving] = replace(target.holding, kv_bytes=kv_bytes)
                 self.held[model.serving] = self.held[model.serving].covering(settled[model.serving])

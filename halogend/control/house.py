@@ -88,6 +88,11 @@ class House:
             held.append(replace(part.holding, kv_bytes=found[-1]))
         return found
 
+    def running(self, replica: Replica, part: Target) -> Target:
+        """What a live change makes of a replica that is to be `part`, with what it was measured to take."""
+        measured, held = part.over(replica.memory.surplus_bytes), self.ledger.holding(replica.name)
+        return measured if held is None else measured.of_running(held)
+
     def fits(self, target: Target, besides: str = "") -> bool:
         """Is there room for weights, working memory and the least pool of each of its replicas?"""
         return self.misfit(target.parts, besides) is None
@@ -153,13 +158,17 @@ class House:
         self._show_memory(holding)
 
     def learn(self, replicas: Iterable[Replica], parts: Iterable[Target]) -> None:
-        """They are loaded and measured: the ledger has their working memory as it is from here on."""
+        """They are loaded and measured: the ledger has their working memory as it is from here on, whatever stood in
+        their places before."""
         for replica, part in zip(replicas, parts, strict=True):
             replica.learn(part.holding)
             held = self.ledger.holding(replica.name)
-            if held is not None and replica.memory.surplus_bytes:
-                working = part.over(replica.memory.surplus_bytes).holding.working_bytes
-                self.enter(replica, replace(held, working_bytes=working))
+            if held is None:
+                continue
+            own = part.over(replica.memory.surplus_bytes).holding
+            learnt = replace(held, working_bytes=own.working_bytes, host_bytes=own.host_bytes)
+            if learnt != held:
+                self.enter(replica, learnt)
                 self.tell_of_room()
 
     def _look_at(self, replica: Replica) -> None:

@@ -97,6 +97,18 @@ class Target:
         holding = self.holding
         return replace(self, holding=replace(holding, working_bytes=max(0, holding.working_bytes + surplus_bytes)))
 
+    def of_running(self, held: Holding) -> Target:
+        """As what runs and holds this comes to it live: its weights lie as they were loaded, and nobody confirms that
+        working memory came back before its processes have ended, for what steps once took may be kept."""
+        holding = replace(
+            self.holding,
+            weights_bytes=held.weights_bytes,
+            mapped=held.mapped,
+            working_bytes=max(self.holding.working_bytes, held.working_bytes),
+            host_bytes=max(self.holding.host_bytes, held.host_bytes),
+        )
+        return replace(self, holding=holding)
+
     def part_on(self, device: str) -> Target | None:
         return next((part for part in self.parts if part.holding.device == device), None)
 

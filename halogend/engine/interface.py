@@ -95,7 +95,7 @@ class Recordings(Protocol):
     any other. Called by the runner's thread, between two steps."""
 
     def expect(self, rows: int) -> None:
-        """Steps of up to so many rows are to come."""
+        """Steps of up to so many rows are to come: larger ones need no recording any more."""
         ...
 
     def record(self) -> bool:

@@ -43,7 +43,8 @@ BOTH = {"exec_mode": "data_parallel", "device": ["cpu:0", "cpu:1"]}
 ONE = {"exec_mode": "data_parallel", "device": ["cpu:1"]}
 PROBATION = {"probation": {"s": 600, "max_error_rate": 0.5, "min_requests": 2}}
 REPLACE = {"reload": {"strategy": "replace"}}
-LIVE = {"max_batch": 7, "max_prompt_len": 9, "kv_cache_bytes": "2MiB"}
+# No field that makes steps smaller: what an engine keeps of larger ones, one that is loaded anew has not.
+LIVE = {"max_queue": 7, "max_prompt_len": 9, "kv_cache_bytes": "2MiB"}
 UPDATE = {
     **prepares("update", by="new"),
     "the text process refuses": refused("prepare", "text", by="new"),

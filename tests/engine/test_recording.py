@@ -23,11 +23,12 @@ class Sizes:
         self.during = during
 
     def expect(self, rows: int) -> None:
-        self.most = max(self.most, 1 << (rows - 1).bit_length())
+        self.most = 1 << (rows - 1).bit_length()
 
     def record(self) -> bool:
         self.during()
-        self.recorded.append(self.recorded[-1] * 2)
+        if self.recorded[-1] < self.most:
+            self.recorded.append(self.recorded[-1] * 2)
         return self.recorded[-1] < self.most
 
 

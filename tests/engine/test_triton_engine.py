@@ -193,6 +193,23 @@ def test_more_rows_than_were_recorded_are_launched_until_they_are(tiny: Path) ->
     assert (recorder.recorded, recorder.replayed) == (2, 1)
 
 
+def test_of_sizes_that_no_batch_can_reach_any_more_none_is_recorded_and_none_is_lost(tiny: Path) -> None:
+    prompts, counts = [[5, 6], [7, 8, 9]], [2, 2]
+    expected = serve(load_engine(tiny, backend="reference"), prompts, counts)
+    recorder = AgainHere()
+    engine = with_graphs(load_triton(tiny), recorder, rows=2)
+    graphs = engine.runner._graphs  # type: ignore[attr-defined]  # the test reaches inside
+    graphs.expect(16)
+    graphs.expect(1)
+    assert graphs.record() is False
+    assert recorder.recorded == 2
+    assert serve(engine, prompts, counts) == expected, "a batch that is larger yet is replayed"
+    assert recorder.replayed == 1
+    graphs.expect(4)
+    assert graphs.record() is False
+    assert recorder.recorded == 3
+
+
 @pytest.mark.parametrize("error", [RuntimeError("not here"), LookupError("not here"), OSError(28, "not here")])
 def test_what_was_recorded_is_replayed_where_no_more_can_be(tiny: Path, error: Exception) -> None:
     recorder = AgainHere()

@@ -93,8 +93,9 @@ class DecodeGraphs:
         self._recordings: dict[int, _Recording] = {}
 
     def expect(self, rows: int) -> None:
-        """See `interface.Recordings.expect`. What is recorded stays."""
-        self._most = max(self._most, bucket_of(rows))
+        """See `interface.Recordings.expect`. What is recorded stays: all of it lies in one memory, which goes back as a
+        whole or not at all."""
+        self._most = bucket_of(rows)
 
     @torch.inference_mode()
     def record(self) -> bool:
