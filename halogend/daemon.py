@@ -22,7 +22,8 @@ from halogend import version
 from halogend.api.activation import Activation
 from halogend.api.admin import admin_app
 from halogend.api.app import inference_app
-from halogend.api.listeners import Applications, Listeners
+from halogend.api.applications import Applications
+from halogend.api.listeners import Listeners
 from halogend.api.services import Services
 from halogend.config.schema import Document
 from halogend.control.acceptance import Source

@@ -12,17 +12,16 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import structlog
-from starlette.types import ASGIApp
 
 from halogend.api.activation import NONE, Activation
 from halogend.api.addresses import Address, ListenError, TcpAddress, admin_address, find
-from halogend.api.auth import Guard
+from halogend.api.applications import Applications, Ring
 from halogend.api.beside import inode, inodes
 from halogend.api.listener import Doors, Listener
 from halogend.config.codes import Code
@@ -42,31 +41,13 @@ _FIELDS = {"inference": "server.port", "admin": "server.admin"}
 
 
 @dataclass(frozen=True, slots=True)
-class Applications:
-    """Make an ASGI application for a new listener."""
-
-    inference: Callable[[], ASGIApp]
-    admin: Callable[[], ASGIApp]
-
-
-@dataclass(slots=True)
-class _Ring:
-    """What one listener's guard asks. A listener that was left keeps the last one it was given."""
-
-    keyring: Keyring = field(default_factory=Keyring)
-
-    def read(self) -> Keyring:
-        return self.keyring
-
-
-@dataclass(frozen=True, slots=True)
 class _Wish:
     """What a prepared change wants; `bound` holds the listeners that are new, `rings` theirs."""
 
     addresses: dict[str, Address]
     access: Access
     bound: dict[str, Listener] = field(default_factory=dict)
-    rings: dict[str, _Ring] = field(default_factory=dict)
+    rings: dict[str, Ring] = field(default_factory=dict)
 
     def certificate(self, name: str) -> Certificate | None:
         return self.access.tls if name == "inference" else self.access.admin_tls
@@ -83,7 +64,7 @@ class _Serving:
     listeners: dict[str, Listener] = field(default_factory=dict)
     addresses: dict[str, Address] = field(default_factory=dict)
     certificates: dict[str, Certificate | None] = field(default_factory=dict)
-    rings: dict[str, _Ring] = field(default_factory=dict)
+    rings: dict[str, Ring] = field(default_factory=dict)
 
 
 class Listeners:
@@ -114,8 +95,8 @@ class Listeners:
         moving = [name for name, address in addresses.items() if address != self._serving.addresses.get(name)]
         ours = self._sockets(moving)
         for name in moving:
-            address, ring = addresses[name], _Ring()
-            listener = Listener(self._application(name, address, ring), address)
+            address, ring = addresses[name], Ring()
+            listener = Listener(self._make.guarded(name, address, ring, self._metrics), address)
             wish.bound[name], wish.rings[name] = listener, ring
             try:
                 await self._take(name, listener, ours)
@@ -199,19 +180,10 @@ class Listeners:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    def _give(self, keyring: Keyring, *rings: dict[str, _Ring]) -> None:
+    def _give(self, keyring: Keyring, *rings: dict[str, Ring]) -> None:
         self._keyring = keyring
         for ring in (ring for each in rings for ring in each.values()):
             ring.keyring = keyring
-
-    def _application(self, name: str, address: Address, ring: _Ring) -> ASGIApp:
-        """A unix socket's guard is its file mode."""
-        if name == "inference":
-            names = (socket.gethostname().lower(),)
-            return Guard(self._make.inference(), ring.read, "infer", self._metrics, names=names)
-        if isinstance(address, TcpAddress):
-            return Guard(self._make.admin(), ring.read, "admin", self._metrics)
-        return self._make.admin()
 
     async def _take(self, name: str, listener: Listener, ours: list[socket.socket]) -> None:
         """Gets hold of its sockets; `ours` give way to them. Raises ListenError."""
@@ -273,7 +245,8 @@ class Listeners:
                 await self._put_back(old, self._serving.addresses["admin"])
 
     async def _put_back(self, old: Listener, address: Address) -> None:
-        listener = Listener(self._application("admin", address, self._serving.rings["admin"]), address)
+        guarded = self._make.guarded("admin", address, self._serving.rings["admin"], self._metrics)
+        listener = Listener(guarded, address)
         try:
             await self._take("admin", listener, [])
             await listener.serve()

@@ -120,5 +120,5 @@ class Answer:
 
     def _release(self) -> None:
         if self.holder is not None:
-            self.holder.release(self)
+            self.holder.leases.discard(self)
             self.holder = None

@@ -7,27 +7,24 @@ the steps; must never decide what is wanted (`plan` does) or which request goes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import structlog
 
-from halogend.control.adjust import Adjustment, gained, prepare
 from halogend.control.admission import Superseded, unless_superseded
 from halogend.control.barrier import NotTogether, Turn
 from halogend.control.change import Change
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.load import load, present_fingerprint
-from halogend.control.probation import Probation
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import reclaim
+from halogend.control.replacing import Replace, adopt, taken_up
 from halogend.control.replica_changes import UpdateError
 from halogend.control.retired import Retired
 from halogend.control.rolling import roll
 from halogend.control.startup import StartError
 from halogend.control.target import Target, Way
 from halogend.control.turns import Withdraw, assign, retire, switching, take_back, take_over, update
-from halogend.control.unit import Arrived, Unit
+from halogend.control.unit import Unit
 from halogend.control.waits import first_of
 
 _log = structlog.get_logger()
@@ -69,7 +66,7 @@ async def _make_ready(
 ) -> Turn:
     """Everything up to the moment at which the target serves. `opens`: its name is known from now on, and requests
     wait. Raises Superseded, StartError, UpdateError."""
-    arrived = await _taken_up(unit, target, house)
+    arrived = await taken_up(unit, target, house)
     if target is None:
         return Withdraw(unit, house)
     if unit.serves(target):
@@ -77,7 +74,7 @@ async def _make_ready(
     if opens:
         house.router.open(unit.name, target.settings)
     if arrived is not None:
-        return await _adopt(unit, target, house, record, arrived)
+        return await adopt(unit, target, house, record, arrived)
     if (retired := unit.returnable(target)) is not None:
         return await take_back(unit, target, house, record, retired)
     await _until_reclaimed(unit, target)
@@ -142,90 +139,6 @@ async def _without_it(unit: Unit, change: Change, before: Target | None, house: 
     unit.unwish()
     if not unit.is_wanted:
         house.metrics.forget(unit.name)
-
-
-async def _taken_up(unit: Unit, target: Target | None, house: House) -> Arrived | None:
-    """What was loaded for an earlier change, if it does for this one; otherwise it ends."""
-    arrived, unit.arrived = unit.arrived, None
-    if arrived is None:
-        return None
-    does = target is not None and target.same_generation(arrived.target) and not gained(arrived.generation, target)
-    if does and arrived.generation.is_alive:
-        return arrived
-    unit.loading = None
-    await arrived.generation.stop()
-    house.leave(arrived.generation)
-    return None
-
-
-async def _adopt(unit: Unit, target: Target, house: House, record: ModelRecord | None, arrived: Arrived) -> Turn:
-    newcomer = arrived.generation
-    try:
-        async with house.step(record, "adopt") as step:
-            step.detail.update(generation=newcomer.number)
-            adjustment = await prepare(newcomer, arrived.target, target, house)
-    except BaseException:
-        unit.loading = None
-        await newcomer.stop()
-        house.leave(newcomer)
-        raise
-    return Replace(unit, target, house, record, newcomer, adjustment)
-
-
-@dataclass(frozen=True, slots=True)
-class Replace:
-    """The fourth of `turns`: another generation is loaded."""
-
-    unit: Unit
-    target: Target
-    house: House
-    record: ModelRecord | None
-    newcomer: Generation
-    adjustment: Adjustment | None = None
-
-    @property
-    def relies_on(self) -> Generation | None:
-        return self.newcomer
-
-    @property
-    def is_made(self) -> bool:
-        return self.unit.serving is self.newcomer
-
-    def commit(self) -> Retired | None:
-        with switching(self.house, self.record, self.newcomer):
-            self.unit.deaths.clear()
-            self.unit.loading = None
-            if self.adjustment is not None:
-                self.adjustment.commit()
-            retired = take_over(self.unit, self.target, self.newcomer, self.house)
-            terms = self.target.config.probation
-            if terms is not None and retired is not None and retired.generation.is_alive:
-                retired.park()
-                self.unit.probation = Probation(terms, self.newcomer.number)
-                self.house.router.watch(self.unit.name, self.unit.probation.record)
-        return retired
-
-    def rest(self) -> None:
-        """Nobody asks the newcomer for anything."""
-
-    async def arm(self) -> None:
-        """It is."""
-
-    async def undo(self) -> None:
-        self.unit.loading = None
-        if self.target.way is Way.ROLLING:
-            self.house.router.serve_alone(self.unit.name)
-        await self.newcomer.stop()
-        self.house.leave(self.newcomer)
-        if self.unit.serving is not None:
-            self.unit.serving.miss_all()  # whose replicas gave way to it: it is started again as one that died
-        self.unit.poke()  # an old pool that gave memory for it takes that again
-
-    async def keep(self) -> None:
-        """As `undo`, for a newer change that needs what was loaded."""
-        if self.adjustment is not None:
-            await self.adjustment.discard()
-        self.unit.arrived = Arrived(self.newcomer, self.target)
 
 
 async def grow(unit: Unit, house: House) -> None:

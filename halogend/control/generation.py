@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
+from halogend.control.attended import Attended
 from halogend.control.health import SPEAKING_S, Pulse
+from halogend.control.leases import Lease
 from halogend.control.live_changes import LiveChanges
 from halogend.control.process import Host
-from halogend.control.replica import Company, Lease, Replica
+from halogend.control.replica import Company, Replica
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import Ready
-from halogend.control.tally import counters_of, together
+from halogend.control.tally import Tally
 from halogend.control.waits import all_of
 from halogend.wire.messages import EngineLimits, EngineStats
 
@@ -31,8 +33,8 @@ class Generation:
     """`died` is set when the last replica of a started generation ends without `stop`; `reason` then
     says how. `replicas` are its places, a dead one until another stands there; `leaving` are those that
     were dropped and still answer requests, `coming` those that are loaded to join it. `live` are the
-    changes of what runs. `on_loss` hears of a replica that died while others serve on. Single writer:
-    convergence."""
+    changes of what runs, `attended` the work for those that died. `on_loss` hears of a replica that died
+    while others serve on. Single writer: convergence."""
 
     def __init__(  # whom it tells, and what it is
         self,
@@ -53,8 +55,8 @@ class Generation:
         self._on_stats = on_stats
         self._others_speak = others_speak
         self._made = itertools.count()
-        self._past: list[EngineStats] = []
-        self._attended: dict[Replica, asyncio.Task[None]] = {}
+        self._tally = Tally()
+        self.attended = Attended()
         self._spec = specs[0] if spec is None else spec
         self.replicas = [self.make(each) for each in specs]
         self.live = LiveChanges(self._spec.model, self.replicas)
@@ -109,8 +111,7 @@ class Generation:
     @property
     def stats(self) -> EngineStats | None:
         """Of all replicas together; None before the first has spoken."""
-        said = self._said()
-        return together(said) if said else None
+        return self._tally.total(self._said())
 
     @property
     def measured_bytes(self) -> int:
@@ -196,7 +197,7 @@ class Generation:
             self.replicas.append(newcomer)
         else:
             self.replicas[self.replicas.index(instead_of)] = newcomer
-            self._outlive(instead_of)
+            self._tally.outlive(instead_of.stats)
         if newcomer.died.is_set():
             self._bury(newcomer)
 
@@ -204,8 +205,7 @@ class Generation:
         """It takes no further request, and nobody starts a dead one again; `let_go` when it was stopped."""
         self.replicas.remove(replica)
         self.leaving.append(replica)
-        if (work := self._attended.get(replica)) is not None:
-            work.cancel()
+        self.attended.cancel(replica)
 
     def keep(self, replica: Replica) -> None:
         """The inverse of `drop`."""
@@ -216,20 +216,7 @@ class Generation:
         """It is stopped."""
         if replica in self.leaving:
             self.leaving.remove(replica)
-            self._outlive(replica)
-
-    def attend(self, dead: Replica, work: Coroutine[Any, Any, None]) -> None:
-        """Goes on in the background, one for each dead replica; cancelled when the generation is stopped."""
-        if dead in self._attended:
-            work.close()
-            return
-        task = self._attended[dead] = asyncio.create_task(work)
-        task.add_done_callback(lambda done: self._attended.pop(dead, None))
-
-    async def unattended(self, replica: Replica) -> None:
-        """Returns when nobody starts another in its place, who would have its bytes."""
-        if (work := self._attended.get(replica)) is not None:
-            await asyncio.wait([work])
+            self._tally.outlive(replica.stats)
 
     # --- leases -------------------------------------------------------------------------------
 
@@ -256,30 +243,20 @@ class Generation:
         for replica in everybody:
             replica.leave()
         try:
-            await self._no_longer_attended()
+            await self.attended.end()
             ended = await asyncio.gather(*(replica.stop() for replica in everybody))
             return _numbered(zip(everybody, ended, strict=True))
         finally:
             for replica in everybody:  # also where a stop never began
                 replica.kill()
 
-    async def _no_longer_attended(self) -> None:
-        works = list(self._attended.values())
-        for work in works:
-            work.cancel()
-        await asyncio.gather(*works, return_exceptions=True)
-
     # --- what the replicas say ------------------------------------------------------------------
 
     def _said(self) -> list[EngineStats]:
-        return [*self._past, *(each.stats for each in self.everybody if each.stats is not None)]
-
-    def _outlive(self, replica: Replica) -> None:
-        if replica.stats is not None:
-            self._past = [together([*self._past, counters_of(replica.stats)])]
+        return [each.stats for each in self.everybody if each.stats is not None]
 
     def _take_stats(self, replica: Replica, stats: EngineStats) -> None:
-        self._on_stats(self, together(self._said(), spoke=stats))
+        self._on_stats(self, self._tally.told(self._said(), stats))
 
     def _speak_beside(self, replica: Replica) -> bool:
         now = time.monotonic()

@@ -25,6 +25,7 @@ from halogend.control.router import Router
 from halogend.control.slots import Slots
 from halogend.control.spare import Spare
 from halogend.control.target import Target, Way
+from halogend.control.to_come import about_to_load, awaited, gives_back
 from halogend.control.unit import Unit
 from halogend.obs.metrics import Metrics
 from halogend.wire.messages import EngineStats
@@ -81,10 +82,10 @@ class House:
         """The same for pools of `model` that serve, by the ledger's names of their replicas: each keeps what it
         has, and grows into what no other model's load waits for."""
         held = self._beside(*names)
-        awaited = [part.least for unit in self.units.values() if unit.name != model for part in unit.awaited]
+        to_come = [part.least for unit in self.units.values() if unit.name != model for part in awaited(unit)]
         found = []
         for part, name in zip(parts, names, strict=True):
-            found.append(part.grown_beside(self.ledger.holding(name) or part.holding, held, awaited))
+            found.append(part.grown_beside(self.ledger.holding(name) or part.holding, held, to_come))
             held.append(replace(part.holding, kv_bytes=found[-1]))
         return found
 
@@ -130,7 +131,7 @@ class House:
         return any(self.fits(each) for each in self._about_to_load(unit))
 
     def _about_to_load(self, besides: Unit) -> list[Target]:
-        wanted = [each.about_to_load for each in self.units.values() if each is not besides and not each.reclaims]
+        wanted = [about_to_load(each) for each in self.units.values() if each is not besides and not each.reclaims]
         return [each for each in wanted if each is not None]
 
     def any_serving(self) -> bool:
@@ -151,7 +152,7 @@ class House:
 
     def any_gives_back(self) -> bool:
         """Is memory on its way back?"""
-        return any(unit.gives_back for unit in self.units.values())
+        return any(gives_back(unit) for unit in self.units.values())
 
     def enter(self, replica: Replica, holding: Holding) -> None:
         self.ledger.enter(replica.name, holding)

@@ -34,7 +34,7 @@ def nurse(unit: Unit, generation: Generation, house: House) -> None:
             unit.probation.fail(f"{replica.name} died: {replica.reason}")
         if unit.serving is generation:
             house.show_replicas(generation)
-            generation.attend(replica, _mend(unit, generation, replica, house))
+            generation.attended.begin(replica, _mend(unit, generation, replica, house))
 
     generation.on_loss = lost
     house.show_replicas(generation)

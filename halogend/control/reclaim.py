@@ -139,7 +139,7 @@ async def _dismiss(unit: Unit, leaver: Leaver, house: House, record: ModelRecord
             lease.end("draining", f"a replica of {unit.name} was taken away, and its {_why_over(drain)}")
     async with house.step(record, "reclaim") as step:
         expected = replica.memory.expected_bytes
-        await leaver.generation.unattended(replica)
+        await leaver.generation.attended.over(replica)
         statuses = await replica.stop()
         returned = replica.memory.returned_bytes
         step.detail.update(exit_statuses=statuses, expected_bytes=expected, returned_bytes=returned)

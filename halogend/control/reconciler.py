@@ -7,17 +7,16 @@ each model's own task does the work. Owns the units and the receipts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import structlog
 
 from halogend.config.canonical import canonical
 from halogend.config.codes import Code
 from halogend.config.problems import Problem
 from halogend.control.acceptance import Accepted, Sockets, Source
+from halogend.control.asks import Ask, Asks
 from halogend.control.barrier import Barrier
 from halogend.control.change import Change
 from halogend.control.doors import open_doors
@@ -43,32 +42,13 @@ from halogend.control.tending import tend
 from halogend.control.together import Together
 from halogend.control.unit import Unit
 
-_log = structlog.get_logger()
-_PATIENCE_S = 1.0  # with the files of a document: then those that were asked for after it are looked at
-_SIDE_BY_SIDE = 8  # documents whose files do not answer: then the next one waits for one of them
-
-
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    receipt: Receipt
-    seen: Content | None = None
-    given: Given | None = None
-    push: Push | None = None
-    is_sources: bool = True
-    silent: frozenset[Path] = frozenset()
-
 
 class Reconciler:
     """Single writer of units, receipts and history. `source_revision` is that of what the source held
     when it was last read; None for a document that was not valid."""
 
     def __init__(
-        self,
-        house: House,
-        machine: Machine,
-        sockets: Sockets,
-        source: Source,
-        history: History | None = None,
+        self, house: House, machine: Machine, sockets: Sockets, source: Source, history: History | None = None
     ) -> None:
         self.house = house
         self.records = Records(house, history or History())
@@ -76,8 +56,6 @@ class Reconciler:
         self.accepted: Accepted | None = None
         self.machine = machine
         self.source = source
-        self._asks: asyncio.Queue[_Ask] = asyncio.Queue()
-        self._rereads: asyncio.Queue[_Ask] = asyncio.Queue()
         self._judging = asyncio.Lock()
         self._in_force = InForce(house, machine)
         self._entrance = Entrance(sockets, house.router)
@@ -87,10 +65,8 @@ class Reconciler:
         self._rereading = Rereading(self._in_force, sockets, self.records, self._judging, self._revision)
         self._accepts = self._newest = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._workers = (
-            asyncio.create_task(self._take_asks()),
-            asyncio.create_task(self._take_rereads()),
-        )
+        self._asks = Asks(self.records, self._accept, self._reread, self._spawn)
+        self._workers = self._asks.begin()
 
     @property
     def receipts(self) -> Receipts:
@@ -113,13 +89,13 @@ class Reconciler:
         if hold is not None and not force:
             self.records.put_off(receipt, hold)
         else:
-            self._asks.put_nowait(_Ask(receipt, seen))
+            self._asks.put(Ask(receipt, seen))
         return receipt
 
     def apply(self, given: Given, trigger: str, actor: str) -> Receipt:
         """The same for a document that is not the source's; the source stays as it is."""
         receipt = self.records.open(trigger, actor, given.file)
-        self._asks.put_nowait(_Ask(receipt, given=given, is_sources=False))
+        self._asks.put(Ask(receipt, given=given, is_sources=False))
         return receipt
 
     def put(self, push: Push, actor: str, *, force: bool = False) -> Receipt:
@@ -130,7 +106,7 @@ class Reconciler:
         if hold is not None and not force:
             self.records.put_off(receipt, hold, is_kept=self.source.pushed(push.content))
         else:
-            self._asks.put_nowait(_Ask(receipt, given=push.given, push=push))
+            self._asks.put(Ask(receipt, given=push.given, push=push))
         return receipt
 
     async def plan(self, given: Given | None = None) -> dict[str, Any]:
@@ -173,7 +149,7 @@ class Reconciler:
         Neither the source nor a model's file is looked at: what is wrong there must not keep an old key in force.
         Files that are `silent` do not answer, and stay as they are."""
         receipt = self.records.open("file", f"input {path}", str(path))
-        self._rereads.put_nowait(_Ask(receipt, silent=silent))
+        self._asks.put_reread(Ask(receipt, silent=silent))
         return receipt
 
     def signatures(self) -> Mapping[Path, Signature]:
@@ -204,39 +180,15 @@ class Reconciler:
 
     # --- accepting ------------------------------------------------------------------------------
 
-    async def _take_asks(self) -> None:
-        """One at a time, as long as its files answer: those after one whose files do not go past it."""
-        accepting: set[asyncio.Task[None]] = set()
-        while True:
-            ask = await self._asks.get()
-            accepting.add(task := self._spawn(self._work(ask, self._accept)))
-            await asyncio.wait([task], timeout=_PATIENCE_S)
-            accepting = {each for each in accepting if not each.done()}
-            if len(accepting) >= _SIDE_BY_SIDE:
-                await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
-
-    async def _take_rereads(self) -> None:
-        """One at a time. Files are looked at outside `_judging`: one that never answers holds up no other queue."""
-        while True:
-            await self._work(await self._rereads.get(), self._reread)
-
-    async def _work(self, ask: _Ask, work: Callable[[_Ask], Awaitable[None]]) -> None:
-        try:
-            await work(ask)
-        except Exception as error:  # noqa: BLE001  the daemon serves on whatever a document does to us
-            _log.exception("accept_failed", receipt=ask.receipt.id)
-            problem = Problem(Code.INTERNAL, f"halogend could not work out this document: {error!r}", "report this")
-            self.records.end(ask.receipt, Outcome.FAILED, (problem,))
-
     def _is_overtaken(self, receipt: Receipt) -> bool:
         """Was a change accepted that was asked for after this one, while its files did not answer?"""
         return number_of(receipt.id) < self._newest
 
-    async def _reread(self, ask: _Ask) -> None:
+    async def _reread(self, ask: Ask) -> None:
         """As accepting, for keys and certificates alone."""
         await self._rereading.reread(ask.receipt, self.source.file, ask.silent)
 
-    async def _accept(self, ask: _Ask) -> None:
+    async def _accept(self, ask: Ask) -> None:
         """Read, parse, look, check, plan, bind: nothing that runs is touched before all are right."""
         async with self.house.step(None, "validate"):
             if ask.push is not None:
@@ -257,10 +209,10 @@ class Reconciler:
                     if self._in_force.access is in_force or self._is_overtaken(ask.receipt):
                         return await self._judge(ask, drafted)
 
-    async def _read(self, ask: _Ask) -> Content:
+    async def _read(self, ask: Ask) -> Content:
         return await self.source.newest(ask.seen, lambda: not self._is_overtaken(ask.receipt))
 
-    async def _judge(self, ask: _Ask, drafted: Draft) -> None:
+    async def _judge(self, ask: Ask, drafted: Draft) -> None:
         receipt = ask.receipt
         self._in_force.warn(drafted.files)
         if ask.is_sources:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -22,14 +20,15 @@ from halogend.config.placement import is_processor
 from halogend.control.client import Client
 from halogend.control.doing import Looks
 from halogend.control.health import LATE_S, Pulse, suspects, verdict
+from halogend.control.leases import Leases
 from halogend.control.ledger import Holding
 from halogend.control.process import Host
 from halogend.control.replica_changes import ReplicaChanges
 from halogend.control.replica_memory import ReplicaMemory
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import Ready, Startup
+from halogend.control.watch_over import watch_over
 from halogend.control.workers import ENGINE, Ahead, Workers
-from halogend.control.working import CONTEXT_BYTES
 from halogend.wire.messages import (
     WIRE_VERSION,
     AnyMessage,
@@ -46,8 +45,6 @@ from halogend.wire.messages import (
 
 _log = structlog.get_logger()
 _STOP_GRACE_S, _KILLED_S = 5.0, 3.0
-_WATCH_EVERY_S = 1.0
-_MEASURE_EVERY = 10
 
 
 class State(enum.StrEnum):
@@ -55,14 +52,6 @@ class State(enum.StrEnum):
     READY = "ready"
     STOPPED = "stopped"
     DEAD = "dead"
-
-
-class Lease(Protocol):
-    """A request's hold on a replica, as the replica sees it."""
-
-    has_token: bool
-
-    def end(self, code: str, message: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +84,7 @@ class Replica:
         self.trouble = ""
         self.deaths: tuple[float, ...] = ()
         self._rest = 0.0
-        self.leases: set[Lease] = set()
-        self._idle = asyncio.Event()
+        self.leases = Leases()
         self._host = host
         self._company = company
         self._workers = Workers(host, spec.cores, self._receive, self._exited)
@@ -158,18 +146,16 @@ class Replica:
         return self._startup.ready.result().engine.pool_touched_bytes if self._startup.ready.done() else 0
 
     async def measure(self) -> None:
-        """Takes what the processes hold into `memory`."""
-        held = await self.memory.look(self.pids.values())
-        self.memory.take(held, is_ready=self.state is State.READY)
+        """Takes what the processes of one that could serve hold into `memory`."""
+        if self.state is State.READY:
+            held = await self.memory.look(self.pids.values())
+            self.memory.take(held, is_ready=self.state is State.READY)
 
     def learn(self, expected: Holding) -> None:
         """From the measure taken when it was ready. What lies in an accelerator's memory is in no measure of the
         processes: its engine says what its largest steps took there."""
-        transient_bytes = self.ready.engine.transient_bytes
-        if is_processor(self.spec.engine.device):
-            self.memory.learn(expected, transient_bytes)
-        elif transient_bytes is not None:
-            self.memory.learn_of_device(expected, transient_bytes + CONTEXT_BYTES)
+        learn = self.memory.learn if is_processor(self.spec.engine.device) else self.memory.learn_of_device
+        learn(expected, self.ready.engine.transient_bytes)
 
     # --- start ------------------------------------------------------------------------------
 
@@ -189,7 +175,7 @@ class Replica:
                 )
             except OSError as error:
                 raise self._startup.error(Code.START_FAILED, f"its processes could not be started: {error}") from error
-            self._watcher = asyncio.create_task(self._watch())
+            self._watcher = asyncio.create_task(watch_over(self.name, self._judge, self.measure))
             ready = await asyncio.shield(self._startup.ready)
             await self._startup.first_token(self.client, self.spec.warmup_prompt, self.spec.progress_timeout_s)
             self.check_alive()
@@ -214,16 +200,9 @@ class Replica:
 
     # --- leases -------------------------------------------------------------------------------
 
-    def release(self, lease: Lease) -> None:
-        self.leases.discard(lease)
-        if not self.leases:
-            self._idle.set()
-
     async def drained(self) -> None:
         """Returns when no request holds this replica any more."""
-        while self.leases:
-            self._idle.clear()
-            await self._idle.wait()
+        await self.leases.ended()
 
     @property
     def crowding(self) -> float:
@@ -308,20 +287,6 @@ class Replica:
             self.changes.confirm_all()
             self.died.set()
             self._company.on_death(self)
-
-    async def _watch(self) -> None:
-        due = time.monotonic()
-        for tick in itertools.count(1):
-            due += _WATCH_EVERY_S
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            now = time.monotonic()
-            late_s, due = now - due, now
-            try:
-                self._judge(now, late_s)
-                if tick % _MEASURE_EVERY == 0 and self.state is State.READY:
-                    await self.measure()
-            except Exception:  # noqa: BLE001  whatever is wrong with one look, the next may find a wedged worker
-                _log.exception("watch_failed", replica=self.name)
 
     def _judge(self, now: float, late_s: float) -> None:
         """Reads /proc only of those that give cause."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from halogend.control.held import held_bytes, left_bytes
 from halogend.control.ledger import Holding
+from halogend.control.working import CONTEXT_BYTES
 
 _FOLLOW_S, _LOOK_AGAIN_S = 1.0, 0.02
 
@@ -60,10 +61,11 @@ class ReplicaMemory:
             self._expected = expected
             self.surplus_bytes = self._surplus(expected, transient_bytes)
 
-    def learn_of_device(self, expected: Holding, working_bytes: int) -> None:
+    def learn_of_device(self, expected: Holding, transient_bytes: int | None) -> None:
         """The same of an accelerator, whose memory nobody else sees: never less than was expected, for not all of it
         is measured."""
-        self.surplus_bytes = max(0, working_bytes - expected.working_bytes)
+        if transient_bytes is not None:
+            self.surplus_bytes = max(0, transient_bytes + CONTEXT_BYTES - expected.working_bytes)
 
     async def count_returned(self, before: Mapping[int, int]) -> None:
         """What the processes held and nobody holds any more. A process that one of them had started follows

@@ -14,7 +14,8 @@ from typing import Any
 from halogend.control.answer import Answer
 from halogend.control.client import Order
 from halogend.control.generation import Generation
-from halogend.control.replica import Lease, Replica
+from halogend.control.leases import Lease
+from halogend.control.replica import Replica
 from halogend.control.requests import CLASS_HEADER, InferenceRequest, RequestError, SamplingChoice, ServedModel
 from halogend.control.route import Ended, Route, RouteSettings
 from halogend.wire.messages import Sampling

@@ -1,7 +1,4 @@
-"""Snapshots of several engines as one: what runs is added up, and counters never fall when one is gone.
-
-Pure.
-"""
+"""Snapshots of several engines as one: what runs is added up, and counters never fall when one is gone."""
 
 from __future__ import annotations
 
@@ -23,6 +20,27 @@ _PRESENT = frozenset(
 _SUMMED = tuple(
     name for name in EngineStats.__struct_fields__ if name not in _OF_ONE and name not in (*_SHARES, "evictions")
 )
+
+
+class Tally:
+    """What the engines of one generation have counted, those that are gone too. Single writer: the generation."""
+
+    def __init__(self) -> None:
+        self._past: list[EngineStats] = []
+
+    def outlive(self, last: EngineStats | None) -> None:
+        """An engine is gone, which had said this; None where it never spoke."""
+        if last is not None:
+            self._past = [together([*self._past, counters_of(last)])]
+
+    def total(self, present: Iterable[EngineStats]) -> EngineStats | None:
+        """With what those have said that are there; None before the first of all has spoken."""
+        said = [*self._past, *present]
+        return together(said) if said else None
+
+    def told(self, present: Iterable[EngineStats], spoke: EngineStats) -> EngineStats:
+        """The same as one of them has just spoken."""
+        return together([*self._past, *present], spoke)
 
 
 def together(snapshots: Iterable[EngineStats], spoke: EngineStats | None = None) -> EngineStats:

@@ -8,9 +8,9 @@
     take back  an old one's drain stops, and its     the router gives it the name   they drop it, and its drain
                workers hold what differs             again, they take it            goes on
 
-Owns the step from ready to done and back. The order in which models do it is convergence's. A commit that a fault
-of ours cut short `is_made` all the same where the model was assigned; then it is undone by the way back, which is
-a change as any other.
+`replacing` has the third. Owns the step from ready to done and back. The order in which models do it is
+convergence's. A commit that a fault of ours cut short `is_made` all the same where the model was assigned; then it
+is undone by the way back, which is a change as any other.
 """
 
 from __future__ import annotations

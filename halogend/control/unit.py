@@ -22,13 +22,7 @@ from halogend.control.target import Target
 from halogend.control.waits import first_of
 
 _log = structlog.get_logger()
-REFUSED_S = (
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    60.0,
-)  # before a pool that may not grow tries again: the first time, ... and all others
+REFUSED_S = (1.0, 2.0, 5.0, 10.0, 60.0)  # before a pool that may not grow tries again: the first time, ... all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +79,18 @@ class Unit:
         self._degraded, self.rolled_back = why, ""
 
     @property
+    def under_way(self) -> Change | None:
+        """The change that is made now."""
+        return self._current
+
+    @property
+    def wanted(self) -> Change | None:
+        """The newest change that is not made."""
+        return self._pending or self._current
+
+    @property
     def goal(self) -> Target | None:
-        change = self._pending or self._current
-        return self.active if change is None else change.target
+        return self.active if self.wanted is None else self.wanted.target
 
     @property
     def filling(self) -> Generation | None:
@@ -103,44 +106,6 @@ class Unit:
         if self.arrived is not None:
             return self.arrived.target
         return self.active if self._current is None else self._current.target
-
-    @property
-    def awaited(self) -> list[Target]:
-        """Replicas that are wanted and have to be loaded, each before its load begins."""
-        change = self._pending or self._current
-        target = None if change is None else change.target
-        if target is None or self.returnable(target):
-            return []
-        into = self.serving if self.serves(target) else self.loading
-        there = [] if into is None else [*into.replicas, *into.coming]
-        if len(there) == len(target.parts) == 1:  # one alone stays whatever its device is called
-            return []
-        devices = {each.spec.device for each in there}
-        return [part for part in target.parts if part.device not in devices and not self.leaver_for(part, into)]
-
-    @property
-    def about_to_load(self) -> Target | None:
-        """What a model that serves needs another generation for, before the load begins."""
-        change = self._pending or self._current
-        target = None if change is None else change.target
-        if target is None or self.loading is not None or self.alive() is None or self.serves(target):
-            return None
-        return None if self.returnable(target) else target
-
-    @property
-    def gives_back(self) -> bool:
-        """Will memory of it come free, whatever others do? What a switch will retire counts while its load runs;
-        what waits for the other models of an atomic change, or will stand by for a probation, does not."""
-        ends = any(each.stage in (Stage.DRAINING, Stage.ENDING) for each in (*self.retired, *self.leavers))
-        return ends or (self.serving is not None and self._will_retire)
-
-    @property
-    def _will_retire(self) -> bool:
-        """Is another generation loaded, after which what serves goes?"""
-        change = self._current
-        if self.loading is None or change is None or change.target is None or change.barrier is not None:
-            return False
-        return change.target.config.probation is None
 
     @property
     def draining(self) -> list[Generation]:

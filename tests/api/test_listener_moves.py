@@ -15,8 +15,9 @@ from support.http_world import World
 from support.scripted_router import ScriptedRouter
 
 from halogend.api import beside
+from halogend.api.applications import Applications
 from halogend.api.listener import Listener
-from halogend.api.listeners import Applications, Listeners
+from halogend.api.listeners import Listeners
 from halogend.config.codes import Code
 from halogend.config.schema import ServerConfig
 from halogend.control.access import Access

@@ -19,8 +19,9 @@ from support.tls_files import Pair, make_pair
 
 from halogend.api import listeners
 from halogend.api.addresses import Address, Found
+from halogend.api.applications import Applications
 from halogend.api.listener import Listener
-from halogend.api.listeners import Applications, Listeners
+from halogend.api.listeners import Listeners
 from halogend.config.codes import Code
 from halogend.config.schema import ServerConfig
 from halogend.control.access import Access

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.played.world import collect, document, failure_of, reached, until
 
-from halogend.control import health, recover, replica
+from halogend.control import health, recover, replica, watch_over
 from halogend.control.receipts import Milestone
 from halogend.control.replica_changes import UpdateError
 from halogend.control.workers import culprit
@@ -58,7 +58,7 @@ async def test_a_fault_of_one_look_at_the_workers_does_not_end_the_watch(serving
             raise each
         return each
 
-    monkeypatch.setattr(replica, "_WATCH_EVERY_S", 0.01)
+    monkeypatch.setattr(watch_over, "_EVERY_S", 0.01)
     monkeypatch.setattr(replica, "verdict", verdict)
     with capture_logs() as logs:
         await _serves(world, 2)

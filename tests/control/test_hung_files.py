@@ -11,7 +11,7 @@ import pytest
 from support.played.world import content, document, reached, until
 
 from halogend.config.codes import Code
-from halogend.control import acceptance, access, doors, planning, reconciler, rereading
+from halogend.control import acceptance, access, asks, doors, planning, rereading
 from halogend.control.acceptance import Source
 from halogend.control.planning import Given
 
@@ -85,7 +85,7 @@ async def test_a_key_does_not_wait_for_a_document_and_an_older_one_does_not_come
 async def test_an_edit_whose_files_do_not_answer_lets_a_newer_one_pass_and_does_not_undo_it(
     serving, mount, monkeypatch
 ):
-    monkeypatch.setattr(reconciler, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(asks, "_PATIENCE_S", 0.05)
     world = await serving()
     far = world.edit(document(world.model("a"), world.model("far")))
     await until(lambda: mount.looks, "it looks")
@@ -98,7 +98,7 @@ async def test_an_edit_whose_files_do_not_answer_lets_a_newer_one_pass_and_does_
 
 
 async def test_a_source_that_does_not_answer_holds_up_no_document_that_is_handed_in(serving, monkeypatch):
-    monkeypatch.setattr(reconciler, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(asks, "_PATIENCE_S", 0.05)
     world = await serving()
     answers, read = threading.Event(), world.reconciler.source.read
     seen = []
@@ -119,7 +119,7 @@ async def test_a_source_that_does_not_answer_holds_up_no_document_that_is_handed
 
 
 async def test_so_many_edits_whose_files_do_not_answer_are_looked_at_side_by_side(serving, mount, monkeypatch):
-    monkeypatch.setattr(reconciler, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(asks, "_PATIENCE_S", 0.01)
     world = await serving()
     edits = [world.edit(document(world.model("a"), world.model("far", max_batch=n))) for n in range(1, 12)]
     await until(lambda: mount.looks == 8, "as many as may")

@@ -6,6 +6,8 @@ import signal
 import pytest
 from support.played.world import collect, document, failure_of, reached, until
 
+from halogend.control.to_come import awaited
+
 PARTS = [{"id": f"cpu:{number}", "cores": str(number)} for number in (0, 1)]
 BOTH = {"exec_mode": "data_parallel", "device": ["cpu:0", "cpu:1"]}
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}
@@ -212,13 +214,13 @@ async def test_what_an_old_replica_gave_is_kept_for_the_new_one(tight):
     await slow.reached(2)
     receipt = tight.edit(_text(tight, "b"))
     await until(lambda: tight.unit("a").serving.leaving, "the first gives way")
-    assert {part.device for part in tight.unit("a").awaited} == {"cpu:0", "cpu:1"}
+    assert {part.device for part in awaited(tight.unit("a"))} == {"cpu:0", "cpu:1"}
     slow.release("finish")
     await loads.reached()
-    assert {part.device for part in tight.unit("a").awaited} == {"cpu:1"}
+    assert {part.device for part in awaited(tight.unit("a"))} == {"cpu:1"}
     loads.release()
     await reached(receipt)
-    assert tight.unit("a").awaited == []
+    assert awaited(tight.unit("a")) == []
     assert [failure_of(await collect(answer)) for answer in answers] == [None, None]
 
 
