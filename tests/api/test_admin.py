@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.played.world import until
 
 from halogend.api.addresses import UnixAddress
 from halogend.api.admin import admin_app
@@ -177,8 +178,11 @@ async def test_over_the_socket_the_kernel_says_who_asked(tmp_path: Path) -> None
     async with httpx.AsyncClient(transport=transport, base_url="http://x/admin/v1") as client:
         answer = await client.post("/reload")
         assert answer.json()["actor"] == f"uid:{os.getuid()}"
-        with pytest.raises(httpx.ReadTimeout):
-            await client.post("/reload?wait=closed", timeout=0.05)  # l12: the caller leaves, the change stays
+        waiting = asyncio.create_task(client.post("/reload?wait=closed", timeout=60))
+        await until(lambda: len(admin.held.all()) == 2, "the change is there")
+        waiting.cancel()  # l12: the caller leaves, the change stays
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
         assert (await client.get("/receipts/r2")).json()["outcome"] is None
     await listener.close(0)
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from support.http_world import World, served
 from support.played.world import until
+from support.ports import free_port
 from support.scripted_router import ScriptedRouter
 
 from halogend.api.addresses import Address, ListenError, TcpAddress, UnixAddress
@@ -87,13 +88,6 @@ async def test_ipv6_and_names(host: str) -> None:
             assert (await client.get(f"http://{each}:{port_of(ours)}/livez")).status_code == 200
     await ours.close(0)
     assert str(TcpAddress("::1", 80)) == "[::1]:80"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 # --- unix sockets ---------------------------------------------------------------------------------

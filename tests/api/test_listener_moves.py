@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import pytest
 from support.http_world import World
+from support.ports import free_port
 from support.scripted_router import ScriptedRouter
 
 from halogend.api import beside
@@ -26,14 +27,6 @@ from halogend.obs.metrics import Metrics
 ANY = "0.0.0.0"  # noqa: S104  the address that stands for all others is what is tested
 LOOPBACK = "127.0.0.1"
 GONE = "ConnectionRefusedError"
-
-
-def free_port() -> int:
-    """Free on every address, of both families."""
-    with socket.socket(socket.AF_INET6) as sock:
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind(("::", 0))
-        return int(sock.getsockname()[1])
 
 
 def ask(host: str, port: int) -> int | str:

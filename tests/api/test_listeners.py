@@ -14,6 +14,7 @@ import httpx
 import pytest
 from support.http_world import World, chat, events_of, text_of, wire
 from support.played.world import until
+from support.ports import free_port
 from support.scripted_router import ScriptedRouter, deltas, finished
 from support.tls_files import Pair, make_pair
 
@@ -30,12 +31,6 @@ from halogend.control.keys import Key
 from halogend.obs.metrics import Metrics
 
 CHAT = "/v1/chat/completions"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def is_free(port: int) -> bool:

@@ -119,7 +119,7 @@ async def test_a_reader_that_is_slow_but_reads_is_not_cut(tmp_path: Path) -> Non
     """It takes less than would make room for us in the kernel's queue, and yet it reads."""
     router = ScriptedRouter()
     flood(router)
-    limits = ConnectionLimits(unread_s=0.4)
+    limits = ConnectionLimits(unread_s=1.2)
     listener = Listener(World(router).app, UnixAddress(tmp_path / "s"), limits)
     listener.bind()
     await listener.serve()
@@ -130,7 +130,7 @@ async def test_a_reader_that_is_slow_but_reads_is_not_cut(tmp_path: Path) -> Non
         await loop.sock_sendall(sock, post(CHAT, chat(stream=True)))
         await router.answers.get()
         (connection,) = listener._all()
-        for _ in range(8):
+        for _ in range(6):
             await asyncio.sleep(limits.unread_s / 4)  # the pace of the reader is what is tested
             assert await loop.sock_recv(sock, 4096)
         assert connection.flow.write_paused

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.live import document, free_port, live, until
+from support.live import document, live, until
+from support.ports import free_port
 from support.tiny_models import tiny_llama
 
 from halogend import daemon

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 from support.config_documents import read
-from support.live import free_port, live
+from support.live import live
+from support.ports import free_port
 from support.tiny_models import tiny_llama
 
 from halogend.cli import flash_arguments, flash_server

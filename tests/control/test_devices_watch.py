@@ -122,7 +122,7 @@ async def test_engines_of_other_devices_go_on(world):
 
 async def test_where_there_is_no_accelerator_nothing_is_watched(world):
     there = await world()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(20):
         await DeviceWatch(there.reconciler.machine, there.house, lambda: None).run()
 
 

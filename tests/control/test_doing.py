@@ -112,6 +112,8 @@ def test_a_real_process_is_read_as_what_it_is(code, signals, wanted):
             for number in signals:
                 os.kill(popen.pid, number)
                 os.waitid(os.P_PID, popen.pid, os.WSTOPPED)
+            while code == SLEEP and "R" in read_facts(popen.pid).states:  # it has said so, and does not sleep yet
+                pass
             before, began = read_facts(popen.pid), time.monotonic()
             after = before
             while after.cpu_s - before.cpu_s < 0.05 and time.monotonic() - began < 0.2:

@@ -60,7 +60,7 @@ def unkillable(monkeypatch):
     """A process that waits for a disk that never answers, as far as that can be had: stopped, and no kill reaches
     it. `let_go` is the disk's answer."""
     monkeypatch.setattr(replica, "_STOP_GRACE_S", 0.05)
-    monkeypatch.setattr(replica, "_KILLED_S", 0.05)
+    monkeypatch.setattr(replica, "_KILLED_S", 0.5)  # all others are gone by then
     stuck = set()
     kill = Child.kill
 

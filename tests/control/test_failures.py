@@ -236,8 +236,8 @@ def moments(monkeypatch):
 
 
 def _moments(monkeypatch):
-    monkeypatch.setattr(replica_changes, "_PREPARE_LIMIT_S", 0.2)
-    monkeypatch.setattr(shrink, "SHRINK_LIMIT_S", 0.2)
+    monkeypatch.setattr(replica_changes, "_PREPARE_LIMIT_S", 1.0)
+    monkeypatch.setattr(shrink, "SHRINK_LIMIT_S", 1.0)
     monkeypatch.setattr(replica, "_STOP_GRACE_S", 0.5)
     monkeypatch.setattr(recover, "BACKOFF_S", (0.0,) * 20)
     monkeypatch.setattr(mend, "BACKOFF_S", (0.0,) * 20)

@@ -185,9 +185,14 @@ async def test_key_files_that_never_answer_are_a_problem_of_that_change_alone(se
 async def test_without_a_document_key_files_that_never_answer_leave_the_default_doors(serving, monkeypatch, tmp_path):
     world, answers, looks = await serving(), threading.Event(), iter((True, False))
     monkeypatch.setattr(doors, "LOOK_LIMIT_S", 0.05)
+
+    def never(server):
+        monkeypatch.setattr(doors, "LOOK_LIMIT_S", 60.0)  # of the look that is answered
+        answers.wait()
+
     text = document(world.model("a"), server={"port": 9001, **key_file(tmp_path / "key", "first-value-0123456789")})
     real = doors.look
-    monkeypatch.setattr(doors, "look", lambda server: answers.wait() if next(looks) else real(server))
+    monkeypatch.setattr(doors, "look", lambda server: never(server) if next(looks) else real(server))
     source = Source("config.yaml", {}, lambda: content(text))
     assert await doors.open_doors(source, world.sockets, world.reconciler.machine, asyncio.Lock()) is None
     answers.set()
@@ -217,14 +222,15 @@ async def test_a_source_that_hangs_rejects_its_reload_and_is_read_beside_the_loo
         answers.wait()
         return content(document(world.model("a", max_batch=5)))
 
-    monkeypatch.setattr(acceptance, "READ_LIMIT_S", 0.05)
     world.reconciler.source = Source("/mnt/config.yaml", {}, read)
-    receipt = world.reconciler.reload("api", "x")
-    assert await world.ask("a")  # meanwhile
-    await reached(receipt)
-    (problem,) = receipt.problems
-    assert (problem.code, "did not answer within" in problem.message) == (Code.SOURCE_UNREADABLE, True)
-    plan = await world.reconciler.plan()
+    with monkeypatch.context() as short:  # a source that answers has the limit that it has elsewhere
+        short.setattr(acceptance, "READ_LIMIT_S", 0.05)
+        receipt = world.reconciler.reload("api", "x")
+        assert await world.ask("a")  # meanwhile
+        await reached(receipt)
+        (problem,) = receipt.problems
+        assert (problem.code, "did not answer within" in problem.message) == (Code.SOURCE_UNREADABLE, True)
+        plan = await world.reconciler.plan()
     assert [each["code"] for each in plan["problems"]] == [Code.SOURCE_UNREADABLE]
     answers.set()
     world.reconciler.source = source

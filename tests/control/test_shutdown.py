@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from support.live import free_port
 from support.played.world import World, collect, document, failure_of, reached, until
+from support.ports import free_port
 
 from halogend import daemon
 from halogend.control import planning, recover, replica

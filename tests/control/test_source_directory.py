@@ -95,7 +95,7 @@ async def test_r2_an_empty_file_among_others_is_never_offered(tmp_path):
 
 async def test_r4_a_file_that_is_removed_and_back_again_was_never_gone(tmp_path):
     write(tmp_path, a="1", b="1")
-    timing = Timing(trailing=0.05, longest=1.0, poll=3600)
+    timing = Timing(trailing=0.05, longest=10, poll=3600)
     async with watching(tmp_path, timing) as (_, offered):
         (tmp_path / "b.yaml").unlink()
         await nothing_more(offered, 0.4)

@@ -8,7 +8,8 @@ import httpx
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from support.live import document, free_port, live
+from support.live import document, live
+from support.ports import free_port
 from support.tiny_models import CHAT_TEMPLATE, tiny_llama
 
 LOOPS = "a word at which it loops"

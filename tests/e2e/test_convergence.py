@@ -8,7 +8,8 @@ import time
 
 import httpx
 import pytest
-from support.live import document, free_port, live, until
+from support.live import document, live, until
+from support.ports import free_port
 from support.tiny_models import tiny_gemma3, tiny_llama
 
 LONG = {"model": "chat", "prompt": "on and on", "max_tokens": 300, "temperature": 0, "stream": True}

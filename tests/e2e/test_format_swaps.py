@@ -7,7 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 from support import tiny_gguf, tiny_hf, tiny_quantised
-from support.live import document, free_port, live
+from support.live import document, live
+from support.ports import free_port
 
 PROMPT = [40, 55, 61, 7, 90]
 TOKENS = 12

@@ -13,7 +13,8 @@ import httpx
 import openai
 import pytest
 import yaml
-from support.live import Live, document, free_port, live, until
+from support.live import Live, document, live, until
+from support.ports import free_port
 from support.tiny_models import CHAT_TEMPLATE, tiny_llama
 from support.tls_files import make_pair
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from support.live import Live, document, free_port, live
+from support.live import Live, document, live
+from support.ports import free_port
 from support.tiny_models import tiny_gemma3, tiny_llama
 
 from halogend.control.held import held_bytes

@@ -2,7 +2,8 @@
 
 import openai
 import pytest
-from support.live import document, free_port, live
+from support.live import document, live
+from support.ports import free_port
 from support.tiny_models import CHAT_TEMPLATE, tiny_llama
 
 

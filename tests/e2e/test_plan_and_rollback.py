@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from support.live import document, free_port, live, until
+from support.live import document, live, until
+from support.ports import free_port
 from support.tiny_models import tiny_gemma3, tiny_llama
 
 from halogend.obs.exits import Exit

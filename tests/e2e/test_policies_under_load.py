@@ -6,8 +6,9 @@ import time
 
 import httpx
 import pytest
-from support.live import document, free_port, live
+from support.live import document, live
 from support.policies import OTHER
+from support.ports import free_port
 from support.tiny_models import tiny_llama
 
 TOKENS, CLIENTS = 40, 6

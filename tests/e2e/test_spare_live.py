@@ -4,7 +4,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.live import alive, descendants, document, free_port, live, until
+from support.live import alive, descendants, document, live, until
+from support.ports import free_port
 from support.tiny_models import tiny_llama
 
 from halogend.control.held import held_bytes

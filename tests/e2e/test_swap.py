@@ -8,7 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.live import alive, document, free_port, live, pss_bytes, until
+from support.live import alive, document, live, pss_bytes, until
+from support.ports import free_port
 from support.tiny_models import tiny_gemma3, tiny_llama
 
 PROMPTS = [f"{word} {number}" for number, word in enumerate(["alpha", "beta", "gamma", "delta"] * 4)]

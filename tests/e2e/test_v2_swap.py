@@ -6,7 +6,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from support.live import document, free_port, live
+from support.live import document, live
+from support.ports import free_port
 from support.tiny_models import CHAT_TEMPLATE, tiny_llama
 from support.v2_models import as_v2
 

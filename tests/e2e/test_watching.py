@@ -7,7 +7,8 @@ import sys
 
 import httpx
 import pytest
-from support.live import document, free_port, live, until
+from support.live import document, live, until
+from support.ports import free_port
 from support.tiny_models import tiny_llama
 
 ADMIN = "http://admin/admin/v1"

@@ -15,7 +15,8 @@ from halogen_operator.names import MANAGED_BY_LABEL, RENDERED_ANNOTATION
 from halogen_operator.store import Store
 from halogen_operator.wanted import Ref
 from support.operators import halogen_model, is_ready, quick, running
-from support.played_pods import PlayedPods, free_port
+from support.played_pods import PlayedPods
+from support.ports import free_port
 
 _REF = Ref("n", "chat", "u1")
 

@@ -10,7 +10,8 @@ from fakekube import FakeKube
 from support.kube.errors import of_status
 from support.kube.faults import Call, CutError
 from support.operators import Running, halogen_model, is_ready, kill, quick, start
-from support.played_pods import PlayedPods, free_port
+from support.played_pods import PlayedPods
+from support.ports import free_port
 
 pytestmark = pytest.mark.slow
 

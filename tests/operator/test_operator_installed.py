@@ -8,7 +8,8 @@ from fakekube import FakeKube
 from halogen_operator.settings import Settings, parse
 from support.operator_manifests import Manifests, charted, kustomized
 from support.operators import halogen_model, is_ready, quick, running
-from support.played_pods import PlayedPods, free_port
+from support.played_pods import PlayedPods
+from support.ports import free_port
 
 CHARTED = {"chart": charted, "chart for one namespace": lambda: charted({"namespaces": ["models"]})}
 WAYS = ["cluster-wide", "namespaced", "peering", *CHARTED]

@@ -4,7 +4,8 @@ import pytest
 from fakekube import FakeKube
 from support.kubectl import Kubectl, needs_kubectl
 from support.operators import halogen_model, is_ready, quick, running
-from support.played_pods import PlayedPods, free_port
+from support.played_pods import PlayedPods
+from support.ports import free_port
 
 pytestmark = needs_kubectl
 

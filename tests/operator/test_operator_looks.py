@@ -22,7 +22,8 @@ from halogen_operator.resources import CHILDREN, HALOGEN_MODEL, WATCHED
 from halogen_operator.store import Store
 from support.operator_values import HOUSE
 from support.operators import conditions, eventually, halogen_model
-from support.played_pods import PlayedPods, free_port
+from support.played_pods import PlayedPods
+from support.ports import free_port
 
 _MOST_LOOKS = 12
 

@@ -13,7 +13,8 @@ from halogen_operator.kube import Kube
 from halogen_operator.peers import goes_first
 from halogen_operator.settings import Settings
 from support.operators import answer, eventually, halogen_model, is_ready, quick, running
-from support.played_pods import PlayedPods, free_port
+from support.played_pods import PlayedPods
+from support.ports import free_port
 
 _NOW = dt.datetime(2026, 1, 1, 12, 0, tzinfo=dt.UTC)
 

@@ -15,7 +15,8 @@ import aiohttp
 from fakekube import FakeKube
 from halogen_operator import login
 from support.operators import conditions, eventually, halogen_model, is_ready, quick, running
-from support.played_pods import PlayedPods, free_port
+from support.played_pods import PlayedPods
+from support.ports import free_port
 
 
 def _program(*arguments: str) -> list[str]:

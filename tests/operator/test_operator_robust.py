@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from support.kube.errors import of_status
 from support.kube.faults import Call, CutError
 from support.operators import Running, eventually, halogen_model, is_ready, kill, quick, running, start
-from support.played_pods import PlayedPods, free_port, revision_of
+from support.played_pods import PlayedPods, revision_of
+from support.ports import free_port
 
 WRITER = "halogen-operator"
 KINDS = ("ConfigMap", "Secret", "Deployment", "NetworkPolicy", "Service", "ServiceAccount", "PodDisruptionBudget")

@@ -17,7 +17,8 @@ from halogen_operator.resources import (
 )
 from support.operator_manifests import DEPLOY
 from support.operators import halogen_model, is_ready, quick, running
-from support.played_pods import PlayedPods, free_port
+from support.played_pods import PlayedPods
+from support.ports import free_port
 
 LOOK = {"get", "list", "watch"}
 ROLE = DEPLOY / "base/cluster-role.yaml"

@@ -16,7 +16,8 @@ from halogen_operator.names import RENDERED_ANNOTATION
 from halogen_operator.resources import WATCHED
 from halogen_operator.settings import Settings
 from support.operators import answer, conditions, eventually, halogen_model, is_ready, quick, running
-from support.played_pods import PlayedPods, free_port, revision_of
+from support.played_pods import PlayedPods, revision_of
+from support.ports import free_port
 
 CHILDREN = {
     ("ConfigMap", "chat-document"),

@@ -14,7 +14,8 @@ import pytest
 from fakekube import FakeKube
 from support.operator_process import OperatorProcess, operator_process
 from support.operators import conditions, eventually, halogen_model
-from support.played_pods import PlayedPods, free_port
+from support.played_pods import PlayedPods
+from support.ports import free_port
 
 COUNT = 500
 WRITER = "halogen-operator"

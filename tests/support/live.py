@@ -7,7 +7,6 @@ import io
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,12 +21,6 @@ from halogend.cli.main import main
 
 API_VERSION = "halogen.dev/v1alpha1"
 PATIENCE_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def document(port: int, *models: dict[str, Any], **top: Any) -> str:

@@ -11,7 +11,6 @@ import base64
 import contextlib
 import itertools
 import re
-import socket
 import ssl
 import tempfile
 from collections.abc import Callable
@@ -286,14 +285,6 @@ def _places(deployment: dict[str, Any]) -> list[str]:
 
 def _free_host() -> str:
     return next(_HOSTS)
-
-
-def free_port() -> int:
-    """A port that nobody has on any loopback address: one for all pods of a test."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def _tls(secret: dict[str, bytes]) -> ssl.SSLContext:

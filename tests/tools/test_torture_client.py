@@ -6,7 +6,7 @@ import random
 from contextlib import asynccontextmanager
 
 import pytest
-from support.live import free_port
+from support.ports import free_port
 from torture.client import Client, Load
 from torture.clock import Clock
 from torture.messages import Asked, Closed, End, Open, Rest, Resting

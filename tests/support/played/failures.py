@@ -227,7 +227,7 @@ def deaf_newcomer(run: Run) -> None:
 def unkillable(run: Run) -> None:
     """It waits for a disk that never answers, as far as that can be had: stopped, and no kill reaches it."""
     run.patch.setattr(replica, "_STOP_GRACE_S", 0.05)
-    run.patch.setattr(replica, "_KILLED_S", 0.05)
+    run.patch.setattr(replica, "_KILLED_S", 0.5)
     stuck = run.old_ones("engine")
     kill = Child.kill
     run.patch.setattr(Child, "kill", lambda child: None if child.pid in stuck else kill(child))
