@@ -10,7 +10,7 @@ from halogend.api.generation import GenerationEndpoint, Shape, usage_of
 from halogend.api.schemas import ChatBody, read
 from halogend.api.unsupported import NEUTRAL_CHAT
 from halogend.control.requests import InferenceRequest
-from halogend.wire.messages import Finished
+from halogend.wire.requests import Finished
 
 _WHOLE = "chat.completion"
 _CHUNK = "chat.completion.chunk"

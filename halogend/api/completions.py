@@ -9,7 +9,7 @@ from halogend.api.generation import GenerationEndpoint, Shape, usage_of
 from halogend.api.schemas import CompletionBody, read
 from halogend.api.unsupported import NEUTRAL_COMPLETION
 from halogend.control.requests import InferenceRequest, RequestError
-from halogend.wire.messages import Finished, Prompt, TextPrompt, TokenPrompt
+from halogend.wire.requests import Finished, Prompt, TextPrompt, TokenPrompt
 
 _OBJECT = "text_completion"
 _MAX_TOKEN_ID = 2**31 - 1

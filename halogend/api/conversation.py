@@ -8,7 +8,7 @@ from typing import Any
 
 from halogend.api.schemas import MessageBody
 from halogend.control.requests import RequestError
-from halogend.wire.messages import ChatMessage, ChatPrompt
+from halogend.wire.requests import ChatMessage, ChatPrompt
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 MAX_PARTS = 10_000  # in all messages together

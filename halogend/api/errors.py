@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from halogend.config.codes import Code
 from halogend.control.requests import RequestError
-from halogend.wire.messages import Failure
+from halogend.wire.failure import Failure
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from halogend.api.errors import from_failure, internal_error, is_fault
 from halogend.api.ports import Answer, Router
 from halogend.control.requests import InferenceRequest, RequestError
 from halogend.obs.metrics import UNKNOWN_MODEL, Metrics
-from halogend.wire.messages import Delta, Finished
+from halogend.wire.requests import Delta, Finished
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from halogend.api.schemas import GenerationBody
 from halogend.api.services import Services
 from halogend.api.sse import EventStream
 from halogend.control.requests import InferenceRequest, RequestError
-from halogend.wire.messages import Finished, Usage
+from halogend.wire.requests import Finished, Usage
 
 Body = TypeVar("Body", bound=GenerationBody)
 CLIENT_GONE = 499

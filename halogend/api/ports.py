@@ -11,7 +11,7 @@ from halogend.control.planning import Given
 from halogend.control.push import Push
 from halogend.control.receipts import Receipt
 from halogend.control.requests import InferenceRequest, ServedModel
-from halogend.wire.messages import TextEvent
+from halogend.wire.requests import TextEvent
 
 
 class Answer(Protocol):

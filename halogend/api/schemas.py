@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from halogend.api.unsupported import NEUTRAL_COMMON, Neutral, take_out
 from halogend.control.requests import InferenceRequest, RequestError, SamplingChoice
-from halogend.wire.messages import Prompt
+from halogend.wire.requests import Prompt
 
 MAX_STOPS = 16
 MAX_MESSAGES = 10_000

@@ -21,7 +21,7 @@ from halogend.api.bodies import ClientGoneError
 from halogend.api.errors import body_of, response_to
 from halogend.api.exchange import Exchange, unfinished, until_gone
 from halogend.control.requests import RequestError
-from halogend.wire.messages import Delta, Finished
+from halogend.wire.requests import Delta, Finished
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,8 @@ from halogend.control.house import House
 from halogend.control.replica import Replica
 from halogend.control.retired import Leaver, Stage
 from halogend.control.target import Target, with_pool
-from halogend.wire.messages import EngineLimits, PrepareEngine, PrepareText
+from halogend.wire.control import PrepareEngine, PrepareText
+from halogend.wire.specs import EngineLimits
 
 
 @dataclass(frozen=True, slots=True)

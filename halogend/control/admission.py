@@ -22,7 +22,7 @@ from halogend.control.startup import StartError
 from halogend.control.target import Target
 from halogend.control.unit import Unit
 from halogend.control.waits import first_of
-from halogend.wire.messages import Failure
+from halogend.wire.failure import Failure
 
 _ROOM_PATIENCE_S = 5.0  # for a live change of another model that gives memory back
 _LOOK_S = 1.0

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from halogend.control.client import ENGINE_DIED, Order, failed
 from halogend.control.replica import Replica
 from halogend.control.requests import InferenceRequest, RequestError
-from halogend.wire.messages import Accepted, Delta, Finished, TextEvent
+from halogend.wire.requests import Accepted, Delta, Finished, TextEvent
 
 Redispatch = Callable[["Answer"], Awaitable[None]]
 

@@ -11,7 +11,7 @@ from typing import Any
 from halogend.control.generation import Generation
 from halogend.control.house import House
 from halogend.control.unit import Unit
-from halogend.wire.messages import EngineStats
+from halogend.wire.stats import EngineStats
 
 
 def cache_view(house: House, now: float) -> dict[str, Any]:

@@ -11,19 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from halogend.wire.channel import AsyncChannel
-from halogend.wire.messages import (
-    Abort,
-    AnyMessage,
-    Failure,
-    Finished,
-    Prompt,
-    Sampling,
-    Submit,
-    TextEvent,
-    TextEvents,
-    Usage,
-)
+from halogend.wire.failure import Failure
+from halogend.wire.messages import AnyMessage
 from halogend.wire.policy import Caller
+from halogend.wire.requests import Abort, Finished, Prompt, Sampling, Submit, TextEvent, TextEvents, Usage
 
 OnEvent = Callable[[TextEvent], None]
 NO_USAGE = Usage(prompt_tokens=0, completion_tokens=0)

@@ -22,7 +22,8 @@ from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import Ready
 from halogend.control.tally import Tally
 from halogend.control.waits import all_of
-from halogend.wire.messages import EngineLimits, EngineStats
+from halogend.wire.specs import EngineLimits
+from halogend.wire.stats import EngineStats
 
 OthersSpeak = Callable[["Generation"], bool]
 OnStats = Callable[["Generation", EngineStats], None]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from halogend.control.doing import Doing
-from halogend.wire.messages import Progress
+from halogend.wire.control import Progress
 
 SILENCE_S = 10.0
 WEDGED_S = 60.0

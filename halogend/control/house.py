@@ -28,7 +28,7 @@ from halogend.control.target import Target, Way
 from halogend.control.to_come import about_to_load, awaited, gives_back
 from halogend.control.unit import Unit
 from halogend.obs.metrics import Metrics
-from halogend.wire.messages import EngineStats
+from halogend.wire.stats import EngineStats
 
 _MEASURED = "measured"
 # Those who serve on these cores come first. A tokenizer at 19 would take minutes beside engines that are

@@ -12,7 +12,7 @@ from functools import partial
 from halogend.control.replica import Replica, State
 from halogend.control.replica_changes import UpdateError
 from halogend.control.waits import all_of
-from halogend.wire.messages import PrepareEngine, PrepareText
+from halogend.wire.control import PrepareEngine, PrepareText
 
 
 class LiveChanges:

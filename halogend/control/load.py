@@ -31,7 +31,8 @@ from halogend.control.startup import StartError
 from halogend.control.target import Target, with_pool
 from halogend.control.unit import Unit
 from halogend.control.waits import all_of
-from halogend.wire.messages import EngineSpec, Failure, TextSpec
+from halogend.wire.failure import Failure
+from halogend.wire.specs import EngineSpec, TextSpec
 
 _log = structlog.get_logger()
 _TELL_EVERY_S = 1.0

@@ -19,7 +19,7 @@ from halogend.control.load import check_unchanged
 from halogend.control.replica import Replica
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.unit import Unit
-from halogend.wire.messages import PrepareEngine, PrepareText
+from halogend.wire.control import PrepareEngine, PrepareText
 
 _log = structlog.get_logger()
 BACKOFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 60.0)  # before the first restart, the second, ... and all others

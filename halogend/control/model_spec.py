@@ -14,8 +14,9 @@ from halogend.control.machine import Machine
 from halogend.control.process import Host
 from halogend.control.replica_spec import ReplicaSpec, environ_of
 from halogend.control.route import RouteSettings
-from halogend.wire.messages import EngineLimits, EngineSpec, Limits, Sampling, TextSpec
 from halogend.wire.policy import EnginePolicy, SessionClass
+from halogend.wire.requests import Sampling
+from halogend.wire.specs import EngineLimits, EngineSpec, Limits, TextSpec
 
 _DEFAULT_TEMPERATURE, _DEFAULT_TOP_P = 0.6, 0.85
 

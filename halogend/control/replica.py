@@ -29,19 +29,10 @@ from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.startup import Ready, Startup
 from halogend.control.watch_over import watch_over
 from halogend.control.workers import ENGINE, Ahead, Workers
-from halogend.wire.messages import (
-    WIRE_VERSION,
-    AnyMessage,
-    EngineLimits,
-    EngineReady,
-    EngineStats,
-    Hello,
-    PoolResized,
-    SetRest,
-    SetThreads,
-    StartFailed,
-    TextReady,
-)
+from halogend.wire.control import EngineReady, Hello, PoolResized, SetRest, SetThreads, StartFailed, TextReady
+from halogend.wire.messages import WIRE_VERSION, AnyMessage
+from halogend.wire.specs import EngineLimits
+from halogend.wire.stats import EngineStats
 
 _log = structlog.get_logger()
 _STOP_GRACE_S, _KILLED_S = 5.0, 3.0

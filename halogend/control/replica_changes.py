@@ -14,7 +14,8 @@ import msgspec
 import structlog
 
 from halogend.control.workers import ENGINE, TEXT, Workers
-from halogend.wire.messages import Commit, Discard, EngineLimits, PrepareEngine, PrepareText, TextSpec
+from halogend.wire.control import Commit, Discard, PrepareEngine, PrepareText
+from halogend.wire.specs import EngineLimits, TextSpec
 
 _PREPARE_LIMIT_S = 30.0
 _CONFIRM_LIMIT_S = 30.0  # then it is told that an engine says nothing of a change it was to take

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from halogend.control.process import Host
 from halogend.wire.environment import backend_environment
-from halogend.wire.messages import EngineSpec, TextSpec
+from halogend.wire.specs import EngineSpec, TextSpec
 
 
 @dataclass(frozen=True, slots=True)

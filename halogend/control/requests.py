@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from halogend.wire.messages import Prompt
 from halogend.wire.policy import Caller
+from halogend.wire.requests import Prompt
 
 CLASS_HEADER = "X-Halogen-Class"
 SESSION_HEADER = "X-Halogen-Session"

@@ -15,7 +15,8 @@ from halogend.control.answer import Answer
 from halogend.control.generation import Generation
 from halogend.control.replica import Replica
 from halogend.control.requests import ServedModel
-from halogend.wire.messages import Limits, Sampling
+from halogend.wire.requests import Sampling
+from halogend.wire.specs import Limits
 
 _KEPT_DURATIONS = 1000
 _HEALTHY_SILENCE_S = 4.0  # workers speak once a second

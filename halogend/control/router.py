@@ -18,7 +18,7 @@ from halogend.control.leases import Lease
 from halogend.control.replica import Replica
 from halogend.control.requests import CLASS_HEADER, InferenceRequest, RequestError, SamplingChoice, ServedModel
 from halogend.control.route import Ended, Route, RouteSettings
-from halogend.wire.messages import Sampling
+from halogend.wire.requests import Sampling
 
 
 class Router:

@@ -23,7 +23,7 @@ from halogend.control.startup import StartError
 from halogend.control.target import Target, Way
 from halogend.control.unit import Unit
 from halogend.control.waits import first_of
-from halogend.wire.messages import Failure
+from halogend.wire.failure import Failure
 
 SHRINK_LIMIT_S = 60.0
 """For requests to end that hold more than the old pool may keep."""

@@ -42,7 +42,8 @@ from halogend.control.worker import Worker
 from halogend.control.workers import ENGINE, Ahead
 from halogend.control.working import ENGINE_BYTES
 from halogend.obs.metrics import Metrics
-from halogend.wire.messages import WIRE_VERSION, AnyMessage, Hello, StartFailed
+from halogend.wire.control import Hello, StartFailed
+from halogend.wire.messages import WIRE_VERSION, AnyMessage
 
 _log = structlog.get_logger()
 NAME = "spare worker"

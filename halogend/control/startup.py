@@ -10,16 +10,9 @@ from halogend.config.codes import Code
 from halogend.control.client import Client, Order
 from halogend.control.doing import Doing
 from halogend.control.health import Pulse
-from halogend.wire.messages import (
-    EngineReady,
-    Failure,
-    Finished,
-    Sampling,
-    TextEvent,
-    TextPrompt,
-    TextReady,
-    TokenPrompt,
-)
+from halogend.wire.control import EngineReady, TextReady
+from halogend.wire.failure import Failure
+from halogend.wire.requests import Finished, Sampling, TextEvent, TextPrompt, TokenPrompt
 
 _GREEDY = Sampling(
     temperature=0.0,

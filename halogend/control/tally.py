@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from halogend.wire.messages import EngineStats
+from halogend.wire.stats import EngineStats
 
 _OF_ONE = frozenset({"queue_s", "step_s", "largest_gap_s"})  # single waits and steps: never summed
 _SHARES = ("internal_fragmentation", "external_fragmentation")  # of the blocks that requests hold

@@ -21,7 +21,7 @@ from halogend.control.ledger import Holding, host_side, together
 from halogend.control.load_plan import LoadPlan
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.control.route import RouteSettings
-from halogend.wire.messages import EngineLimits
+from halogend.wire.specs import EngineLimits
 
 
 class Way(enum.StrEnum):

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from halogend.control.health import Pulse
 from halogend.control.process import Child, Host, Surroundings, spawn
 from halogend.wire.channel import AsyncChannel
-from halogend.wire.messages import AnyMessage, Prepared, PrepareEngine, PrepareText, Progress
+from halogend.wire.control import Prepared, PrepareEngine, PrepareText, Progress
+from halogend.wire.messages import AnyMessage
 
 OnMessage = Callable[[str, AnyMessage], None]
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from halogend.control.health import Pulse
 from halogend.control.process import Host, Surroundings, ending, reap
 from halogend.control.worker import OnMessage, Worker
-from halogend.wire.messages import AnyMessage, EngineSpec, StartEngine, StartText, Stop, TextSpec
+from halogend.wire.control import StartEngine, StartText, Stop
+from halogend.wire.messages import AnyMessage
 from halogend.wire.process import EXIT_PEER_LOST
+from halogend.wire.specs import EngineSpec, TextSpec
 
 TEXT, ENGINE = "text", "engine"
 _FOLLOWS = (0, EXIT_PEER_LOST)  # how a process ends because the other one did

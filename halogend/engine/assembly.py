@@ -29,7 +29,7 @@ from halogend.engine.runner import ModelRunner
 from halogend.engine.warmup import Rehearsing, Room, go_through, most_rows, warm_up
 from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout
-from halogend.wire.messages import EngineSpec
+from halogend.wire.specs import EngineSpec
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 KV_DTYPES = DTYPES | {"fp8": torch.float8_e4m3fn, "int8": torch.int8}

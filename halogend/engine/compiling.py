@@ -16,7 +16,7 @@ from halogen_kernels.formats import WeightFormat
 from halogend.checkpoint.geometry import Geometry
 from halogend.engine.progress import Progress
 from halogend.engine.refusal import StartRefusedError
-from halogend.wire.messages import EngineSpec
+from halogend.wire.specs import EngineSpec
 
 if TYPE_CHECKING:
     from halogen_kernels.triton.shapes import KvFormat, Shapes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from halogend.engine.execute import ENGINE_ERROR, NUMERIC_ERROR
 from halogend.sched.request import End
-from halogend.wire.messages import Ended, Failure
+from halogend.wire.failure import Failure
+from halogend.wire.requests import Ended
 
 _SENTENCES = {
     "queue_timeout": "the request waited longer than queue_timeout_ms for a place in the batch",

@@ -22,7 +22,7 @@ from halogend.engine.interface import Chooser, Chosen, Runner, Want
 from halogend.engine.sampler import NumericError, Row, Sampler, SamplingState
 from halogend.sched.errors import InvariantError
 from halogend.sched.step import StepItem, StepPlan, StepResult
-from halogend.wire.messages import Sampling
+from halogend.wire.requests import Sampling
 
 NUMERIC_ERROR = "numeric_error"
 ENGINE_ERROR = "engine_error"

@@ -13,7 +13,7 @@ from halogend.engine.live import LiveLimits
 from halogend.engine.outbox import Outbox
 from halogend.sched.request import Request
 from halogend.sched.scheduler import Scheduler
-from halogend.wire.messages import Generate
+from halogend.wire.requests import Generate
 
 
 @dataclass(frozen=True, slots=True)

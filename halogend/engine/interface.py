@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from halogend.engine.memory import Rise
     from halogend.sched.layout import KvLayout
     from halogend.sched.step import StepPlan
-    from halogend.wire.messages import Sampling
+    from halogend.wire.requests import Sampling
 
 
 class Runner(Protocol):

@@ -6,7 +6,8 @@ from halogend.engine.interface import Loaded
 from halogend.sched.limits import EvictionPolicy, LongLane, SchedLimits, SessionClass, Watermarks
 from halogend.sched.request import Caller
 from halogend.wire import policy as wire
-from halogend.wire.messages import EngineLimits, Failure
+from halogend.wire.failure import Failure
+from halogend.wire.specs import EngineLimits
 
 # What one step computes of a request when the chunk size is left to us: long enough for full matrix
 # products, short enough that running streams hardly notice on a CPU.

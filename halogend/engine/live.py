@@ -6,7 +6,8 @@ from halogend.engine.interface import Loaded
 from halogend.engine.limits import check_limits, least_blocks, pool_blocks
 from halogend.sched.errors import InvariantError
 from halogend.sched.request import Refusal, Request
-from halogend.wire.messages import EngineLimits, EngineSpec, Prepared, PrepareEngine
+from halogend.wire.control import Prepared, PrepareEngine
+from halogend.wire.specs import EngineLimits, EngineSpec
 
 
 class LiveLimits:

@@ -42,7 +42,7 @@ from halogend.engine.read_ahead import ReadAhead, Span
 from halogend.engine.read_behind import ReadBehind
 from halogend.engine.tensors import Packing, WeightSource
 from halogend.sched.layout import KvLayout
-from halogend.wire.messages import EngineSpec
+from halogend.wire.specs import EngineSpec
 
 if TYPE_CHECKING:
     from halogen_kernels.triton.shapes import Shapes

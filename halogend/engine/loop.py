@@ -29,19 +29,10 @@ from halogend.sched.errors import InvariantError
 from halogend.sched.request import Events
 from halogend.sched.scheduler import Scheduler
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
-from halogend.wire.messages import (
-    Abort,
-    AnyMessage,
-    Commit,
-    Discard,
-    EngineSpec,
-    Generate,
-    PoolResized,
-    PrepareEngine,
-    SetRest,
-    SetThreads,
-    Stop,
-)
+from halogend.wire.control import Commit, Discard, PoolResized, PrepareEngine, SetRest, SetThreads, Stop
+from halogend.wire.messages import AnyMessage
+from halogend.wire.requests import Abort, Generate
+from halogend.wire.specs import EngineSpec
 
 _NOTHING = Events((), ())
 _STOP_PATIENCE_S = 1.0

@@ -8,7 +8,7 @@ from halogend.sched.fragmentation import measure
 from halogend.sched.request import Events
 from halogend.sched.scheduler import Scheduler
 from halogend.sched.step import StepPlan
-from halogend.wire.messages import EngineStats
+from halogend.wire.stats import EngineStats
 
 STATS_EVERY_S = 1.0
 PREFILL, DECODE = "prefill", "decode"

@@ -11,7 +11,7 @@ from halogend.engine.endings import ended, failed
 from halogend.engine.meter import StepMeter
 from halogend.sched.request import End, Events
 from halogend.wire.channel import WorkerChannel
-from halogend.wire.messages import Ended, Sampled, StepOutput
+from halogend.wire.requests import Ended, Sampled, StepOutput
 
 
 class Outbox:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, replace
 
-from halogend.wire import messages
+from halogend.wire import control
 from halogend.wire.channel import ChannelClosedError, WorkerChannel
 from halogend.wire.process import ThreadClock
 
@@ -82,7 +82,7 @@ def tell(progress: Progress, channel: WorkerChannel, ended: threading.Event) -> 
     of its own, so that a long step does not silence it."""
     while True:
         mark = progress.read()
-        message = messages.Progress(
+        message = control.Progress(
             stage=mark.stage, counter=mark.counter, busy=mark.busy, done=mark.done, total=mark.total
         )
         try:

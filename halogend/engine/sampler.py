@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from halogend.engine.buckets import Buckets
 from halogend.engine.philox import uniform
-from halogend.wire.messages import Sampling
+from halogend.wire.requests import Sampling
 
 Row = npt.NDArray[np.float32]
 

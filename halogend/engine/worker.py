@@ -28,19 +28,12 @@ from halogend.engine.progress import Progress, tell
 from halogend.engine.refusal import StartRefusedError
 from halogend.sched.errors import InvariantError
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
+from halogend.wire.control import EngineReady, Hello, StartEngine, StartFailed, Stop
+from halogend.wire.failure import Failure
 from halogend.wire.frames import WireError
-from halogend.wire.messages import (
-    WIRE_VERSION,
-    AnyMessage,
-    EngineReady,
-    EngineSpec,
-    Failure,
-    Hello,
-    StartEngine,
-    StartFailed,
-    Stop,
-)
+from halogend.wire.messages import WIRE_VERSION, AnyMessage
 from halogend.wire.process import EXIT_PEER_LOST, nice_thread
+from halogend.wire.specs import EngineSpec
 
 if TYPE_CHECKING:
     from halogend.engine.interface import Loaded

@@ -17,7 +17,8 @@ from halogend.text.chat import ChatTemplate, work_chars
 from halogend.text.failures import RequestFailedError
 from halogend.text.offload import LONG_CHARS, Offload
 from halogend.text.tokenizer import Part, Tokenizer, UnencodableError
-from halogend.wire.messages import ChatPrompt, Generate, Limits, Prompt, Submit, TextPrompt, TokenPrompt
+from halogend.wire.requests import ChatPrompt, Generate, Prompt, Submit, TextPrompt, TokenPrompt
+from halogend.wire.specs import Limits
 
 _LONG_CHATS = 2  # under way at once: one is rendered while another is marked or encoded
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from halogend.text.failures import INTERNAL
 from halogend.text.incremental import TextStream
-from halogend.wire.messages import Delta, Ended, Failure, Finished, StepOutput, TextEvent, Usage
+from halogend.wire.failure import Failure
+from halogend.wire.requests import Delta, Ended, Finished, StepOutput, TextEvent, Usage
 
 
 @dataclass(slots=True)

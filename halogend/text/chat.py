@@ -16,7 +16,7 @@ from halogend.text.failures import RequestFailedError, StartFailedError
 from halogend.text.offload import Offload
 from halogend.text.renderer import Rendered, Renderer, request_of
 from halogend.text.tokenizer import Part, Tokenizer
-from halogend.wire.messages import ChatMessage
+from halogend.wire.requests import ChatMessage
 
 BUILT_IN = {
     "chatml": (

@@ -6,7 +6,7 @@ StartFailed and Prepared, beside the checkpoint's own HCK codes.
 
 from __future__ import annotations
 
-from halogend.wire.messages import Failure
+from halogend.wire.failure import Failure
 
 PROMPT_TOO_LONG = "prompt_too_long"  # over max_prompt_len, or no room within max_model_len
 MAX_TOKENS_TOO_LARGE = "max_tokens_too_large"  # over max_decode_len, or over what max_model_len leaves

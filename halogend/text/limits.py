@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halogend.text.failures import MAX_TOKENS_TOO_LARGE, PROMPT_TOO_LONG, RequestFailedError
-from halogend.wire.messages import Limits
+from halogend.wire.specs import Limits
 
 
 def check_least(limits: Limits, least_tokens: int, param: str) -> None:

@@ -17,8 +17,8 @@ from halogend.text.offload import Offload
 from halogend.text.progress import Progress
 from halogend.text.renderer import Renderer
 from halogend.text.tokenizer import Tokenizer
-from halogend.wire.messages import TextSpec
 from halogend.wire.process import nice_thread
+from halogend.wire.specs import TextSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,18 +24,11 @@ from halogend.text.loading import first_template, load
 from halogend.text.progress import Progress
 from halogend.text.service import Service
 from halogend.wire.channel import AsyncChannel, ChannelClosedError, WorkerChannel
+from halogend.wire.control import Hello, StartFailed, StartText, Stop, TextReady
+from halogend.wire.failure import Failure
 from halogend.wire.frames import WireError
-from halogend.wire.messages import (
-    WIRE_VERSION,
-    AnyMessage,
-    Failure,
-    Hello,
-    StartFailed,
-    StartText,
-    Stop,
-    TextReady,
-    TextSpec,
-)
+from halogend.wire.messages import WIRE_VERSION, AnyMessage
+from halogend.wire.specs import TextSpec
 
 log = structlog.get_logger()
 _LAST_WORDS_S = 2.0

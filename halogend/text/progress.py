@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from halogend.wire import messages
+from halogend.wire import control
 from halogend.wire.channel import ChannelClosedError
 from halogend.wire.process import ThreadClock
 
@@ -19,7 +19,7 @@ class Progress:
     Written by the loader and then by the event loop, never by both; read by the sending thread.
     """
 
-    def __init__(self, send: Callable[[messages.Progress], None], every_s: float = _EVERY_S) -> None:
+    def __init__(self, send: Callable[[control.Progress], None], every_s: float = _EVERY_S) -> None:
         self.loader = ThreadClock()
         self._send = send
         self._every_s = every_s
@@ -49,7 +49,7 @@ class Progress:
         while True:
             try:
                 counter = self._counter + self.loader.ticks()
-                self._send(messages.Progress(stage=self._stage, counter=counter, busy=self._busy))
+                self._send(control.Progress(stage=self._stage, counter=counter, busy=self._busy))
             except ChannelClosedError:
                 return
             if self._ended.wait(self._every_s):

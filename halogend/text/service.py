@@ -18,23 +18,10 @@ from halogend.text.failures import RequestFailedError
 from halogend.text.loading import Loaded, next_template
 from halogend.text.progress import Progress
 from halogend.wire.channel import AsyncChannel, ChannelClosedError
-from halogend.wire.messages import (
-    Abort,
-    Accepted,
-    AnyMessage,
-    Commit,
-    Discard,
-    Failure,
-    Finished,
-    Generate,
-    Prepared,
-    PrepareText,
-    StepOutput,
-    Submit,
-    TextEvent,
-    TextEvents,
-    Usage,
-)
+from halogend.wire.control import Commit, Discard, Prepared, PrepareText
+from halogend.wire.failure import Failure
+from halogend.wire.messages import AnyMessage
+from halogend.wire.requests import Abort, Accepted, Finished, Generate, StepOutput, Submit, TextEvent, TextEvents, Usage
 
 log = structlog.get_logger()
 _NO_USAGE = Usage(prompt_tokens=0, completion_tokens=0)

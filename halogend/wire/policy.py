@@ -6,7 +6,7 @@ asked for, so that its numbers can change while requests run; a scope when a req
 
 from __future__ import annotations
 
-from halogend.wire.part import Part
+from halogend.wire.base import Part
 
 
 class Caller(Part, frozen=True, kw_only=True):

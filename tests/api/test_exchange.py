@@ -8,7 +8,7 @@ from support.scripted_router import ScriptedRouter, failed, hello
 from halogend.api.exchange import Exchange
 from halogend.control.requests import InferenceRequest, RequestError
 from halogend.obs.metrics import Metrics
-from halogend.wire.messages import TextPrompt
+from halogend.wire.requests import TextPrompt
 
 
 async def _ends(script):

@@ -10,7 +10,7 @@ from support.scripted_router import CHAT, ScriptedRouter, deltas, failed, finish
 
 from halogend.api.services import Patience
 from halogend.control.requests import RequestError, SamplingChoice, ServedModel
-from halogend.wire.messages import ChatMessage, ChatPrompt, TextPrompt, TokenPrompt
+from halogend.wire.requests import ChatMessage, ChatPrompt, TextPrompt, TokenPrompt
 
 
 def usage(cached: int = 0) -> dict[str, Any]:

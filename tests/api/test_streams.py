@@ -12,7 +12,7 @@ from halogend.api.addresses import TcpAddress, UnixAddress
 from halogend.api.connection import ConnectionLimits
 from halogend.api.listener import Listener
 from halogend.api.services import Patience
-from halogend.wire.messages import Accepted
+from halogend.wire.requests import Accepted
 
 CHAT = "/v1/chat/completions"
 

@@ -13,7 +13,7 @@ from halogend.control import health, recover, replica, watch_over
 from halogend.control.receipts import Milestone
 from halogend.control.replica_changes import UpdateError
 from halogend.control.workers import culprit
-from halogend.wire.messages import PrepareEngine
+from halogend.wire.control import PrepareEngine
 from halogend.wire.process import EXIT_PEER_LOST
 
 REFUSED = {"do": "fail", "code": "HRT-1016", "message": "no memory"}

@@ -4,7 +4,7 @@ import pytest
 
 from halogend.control.doing import Doing
 from halogend.control.health import LATE_S, PATIENCE_S, SILENCE_S, WEDGED_S, Pulse, suspects, verdict
-from halogend.wire.messages import Progress
+from halogend.wire.control import Progress
 
 
 def pulses(now, **heard_ago):

@@ -8,8 +8,9 @@ from support.fake_text import LIMITS, FakeText
 from halogend.control.requests import InferenceRequest, RequestError, SamplingChoice
 from halogend.control.route import RouteSettings
 from halogend.control.router import Router
-from halogend.wire.messages import Accepted, Delta, Failure, Finished, Sampling, TextPrompt, Usage
+from halogend.wire.failure import Failure
 from halogend.wire.policy import Caller
+from halogend.wire.requests import Accepted, Delta, Finished, Sampling, TextPrompt, Usage
 
 DEFAULTS = Sampling(
     temperature=0.6,

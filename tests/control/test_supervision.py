@@ -9,7 +9,7 @@ from support.fake_proc import FakeProc
 
 from halogend.control.doing import Looks
 from halogend.control.health import Pulse, suspects, verdict
-from halogend.wire.messages import Progress
+from halogend.wire.control import Progress
 
 PIDS = {"text": 100, "engine": 200}
 NOTHING: dict[str, Any] = {"states": "S"}

@@ -1,7 +1,7 @@
 """Snapshots of several engines as one."""
 
 from halogend.control.tally import counters_of, together
-from halogend.wire.messages import EngineStats
+from halogend.wire.stats import EngineStats
 
 
 def _stats(**fields):

@@ -21,7 +21,7 @@ from halogend.engine.bench.http_stream import AnswerError, stream
 from halogend.engine.bench.judged import judge, parser
 from halogend.engine.bench.quantiles import quantile
 from halogend.engine.bench.steps import fit
-from halogend.wire.messages import EngineStats
+from halogend.wire.stats import EngineStats
 
 SHORT, LONG = Kind("short", 5, 3, 7), Kind("long", 50, 9, 3)
 

@@ -13,7 +13,7 @@ from halogend.engine.execute import NUMERIC_ERROR, EngineBrokenError, Executor
 from halogend.engine.interface import Want
 from halogend.engine.sampler import Sampler, SamplingState
 from halogend.sched.step import StepItem, StepPlan
-from halogend.wire.messages import Sampling
+from halogend.wire.requests import Sampling
 
 VOCAB = 97
 KINDS: tuple[Sampling, ...] = (

@@ -21,20 +21,11 @@ from halogend.engine.loop import Channels, EngineLoop, PeerLostError
 from halogend.engine.progress import Progress
 from halogend.sched.errors import InvariantError
 from halogend.wire.channel import WorkerChannel, wait
-from halogend.wire.messages import (
-    Abort,
-    Commit,
-    Discard,
-    EngineLimits,
-    EngineStats,
-    Hello,
-    PoolResized,
-    Prepared,
-    PrepareEngine,
-    SetThreads,
-    Stop,
-)
+from halogend.wire.control import Commit, Discard, Hello, PoolResized, Prepared, PrepareEngine, SetThreads, Stop
 from halogend.wire.policy import Caller, EnginePolicy, SessionClass
+from halogend.wire.requests import Abort
+from halogend.wire.specs import EngineLimits
+from halogend.wire.stats import EngineStats
 
 SHORT = {"max_model_len": 64}
 LARGE_POOL = {"reserve_blocks": 2048, "pool_bytes": 2048 * 64}

@@ -8,7 +8,8 @@ import pytest
 from support.engine_client import make_generate
 from support.turned_loop import STEP_S, TurnedLoop
 
-from halogend.wire.messages import Abort, SetRest
+from halogend.wire.control import SetRest
+from halogend.wire.requests import Abort
 
 
 @pytest.fixture(params=[0, 1], ids=["depth 0", "depth 1"])

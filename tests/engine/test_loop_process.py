@@ -21,12 +21,9 @@ from support.tiny_models import tiny_llama
 from halogend.control.held import held_bytes
 from halogend.engine.worker import EXIT_BUG, EXIT_PEER_LOST, EXIT_START_FAILED, EXIT_STOPPED
 from halogend.wire.channel import ChannelClosedError
-from halogend.wire.messages import (
-    WIRE_VERSION,
-    Abort,
+from halogend.wire.control import (
     Commit,
     EngineReady,
-    EngineStats,
     Hello,
     PoolResized,
     PrepareEngine,
@@ -36,7 +33,10 @@ from halogend.wire.messages import (
     StartFailed,
     Stop,
 )
+from halogend.wire.messages import WIRE_VERSION
 from halogend.wire.process import EXIT_ORPHANED
+from halogend.wire.requests import Abort
+from halogend.wire.stats import EngineStats
 
 pytestmark = pytest.mark.timeout(600)  # a process that loads, with others that want its cores
 

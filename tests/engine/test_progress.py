@@ -9,7 +9,7 @@ import pytest
 
 from halogend.engine import progress as module
 from halogend.engine.progress import Progress, tell
-from halogend.wire import messages
+from halogend.wire import control
 from halogend.wire.channel import WorkerChannel, wait
 
 
@@ -29,11 +29,11 @@ def told(progress: Progress) -> Iterator[WorkerChannel]:
         theirs.close()
 
 
-def marks(channel: WorkerChannel, count: int) -> list[messages.Progress]:
-    found: list[messages.Progress] = []
+def marks(channel: WorkerChannel, count: int) -> list[control.Progress]:
+    found: list[control.Progress] = []
     while len(found) < count:
         wait((channel,), 10.0)
-        found += [each for each in channel.receive() if isinstance(each, messages.Progress)]
+        found += [each for each in channel.receive() if isinstance(each, control.Progress)]
     return found
 
 

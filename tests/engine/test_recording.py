@@ -10,7 +10,7 @@ from support.engine_client import make_engine_limits, make_generate
 from support.turned_loop import STEP_S, TurnedLoop
 
 from halogend.engine.recording import Recording
-from halogend.wire.messages import Commit, PrepareEngine
+from halogend.wire.control import Commit, PrepareEngine
 
 TAKES_S = 0.5
 

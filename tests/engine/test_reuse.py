@@ -20,7 +20,7 @@ from halogend.engine.interface import Loaded, Runner
 from halogend.sched.limits import EvictionPolicy, SessionClass
 from halogend.sched.request import Caller
 from halogend.sched.step import StepPlan
-from halogend.wire.messages import Sampling
+from halogend.wire.requests import Sampling
 
 ANSWER = 24
 SYSTEM = 70  # tokens that every conversation begins with

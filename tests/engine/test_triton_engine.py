@@ -25,7 +25,7 @@ from halogend.engine.device.runner import DeviceRunner
 from halogend.engine.interface import Loaded
 from halogend.sched.errors import InvariantError
 from halogend.sched.step import StepItem, StepPlan
-from halogend.wire.messages import Sampling
+from halogend.wire.requests import Sampling
 
 TOLERANCE = 2e-5  # of the largest logit
 NEW_TOKENS = 3

@@ -20,7 +20,7 @@ from halogend.engine import worker
 from halogend.engine.progress import Progress
 from halogend.engine.worker import EXIT_START_FAILED, EngineWorker
 from halogend.wire.channel import WorkerChannel
-from halogend.wire.messages import Hello, SetThreads, StartEngine, StartFailed, Stop
+from halogend.wire.control import Hello, SetThreads, StartEngine, StartFailed, Stop
 
 NO_FILE = engine_spec(Path("/nowhere/model.gguf"))
 

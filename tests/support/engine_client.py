@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from support.sampling_reference import make_sampling
 
 from halogend.wire.channel import WorkerChannel, wait
-from halogend.wire.messages import AnyMessage, Ended, EngineLimits, Generate, Progress, StepOutput
+from halogend.wire.control import Progress
+from halogend.wire.messages import AnyMessage
 from halogend.wire.policy import EnginePolicy
+from halogend.wire.requests import Ended, Generate, StepOutput
+from halogend.wire.specs import EngineLimits
 
 PATIENCE_S = 60.0  # without anything that moves: a load may take long on a busy machine
 

@@ -18,7 +18,7 @@ from halogend.sched.limits import SchedLimits
 from halogend.sched.request import Request
 from halogend.sched.scheduler import Scheduler
 from halogend.sched.step import StepResult
-from halogend.wire.messages import EngineLimits, EngineSpec
+from halogend.wire.specs import EngineLimits, EngineSpec
 
 
 def engine_spec(path: Path, *, precision: str = "fp32", pool_bytes: int = 8 << 20, **changes: object) -> EngineSpec:

@@ -14,7 +14,8 @@ from pathlib import Path
 from support.engine_client import PATIENCE_S, EngineClient
 
 from halogend.wire.channel import WorkerChannel
-from halogend.wire.messages import EngineReady, EngineSpec, Hello, StartEngine
+from halogend.wire.control import EngineReady, Hello, StartEngine
+from halogend.wire.specs import EngineSpec
 
 
 def _first_of_all(packages: Path) -> dict[str, str]:

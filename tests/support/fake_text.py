@@ -11,22 +11,10 @@ from halogend.control.process import Host
 from halogend.control.replica import State
 from halogend.control.replica_spec import ReplicaSpec
 from halogend.wire.channel import AsyncChannel
-from halogend.wire.messages import (
-    Abort,
-    Accepted,
-    AnyMessage,
-    Delta,
-    EngineLimits,
-    EngineReady,
-    EngineSpec,
-    Finished,
-    Limits,
-    Submit,
-    TextEvents,
-    TextReady,
-    TextSpec,
-    Usage,
-)
+from halogend.wire.control import EngineReady, TextReady
+from halogend.wire.messages import AnyMessage
+from halogend.wire.requests import Abort, Accepted, Delta, Finished, Submit, TextEvents, Usage
+from halogend.wire.specs import EngineLimits, EngineSpec, Limits, TextSpec
 
 LIMITS = Limits(max_prompt_len=100, max_decode_len=100, max_model_len=100)
 

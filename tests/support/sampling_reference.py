@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from halogend.engine.philox import uniform
-from halogend.wire.messages import Sampling
+from halogend.wire.requests import Sampling
 
 
 def make_sampling(**changes: float) -> Sampling:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from halogend.control.requests import InferenceRequest, RequestError, ServedModel
-from halogend.wire.messages import Accepted, Delta, Failure, Finished, TextEvent, Usage
+from halogend.wire.failure import Failure
+from halogend.wire.requests import Accepted, Delta, Finished, TextEvent, Usage
 
 CHAT = ServedModel(
     name="chat",

@@ -13,7 +13,7 @@ from halogend.sched.blocks import BlockPool
 from halogend.sched.limits import SchedLimits
 from halogend.sched.request import ANYBODY, Caller, End, Request
 from halogend.sched.scheduler import Scheduler
-from halogend.wire.messages import Sampling
+from halogend.wire.requests import Sampling
 
 GREEDY = make_sampling(temperature=0)
 

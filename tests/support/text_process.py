@@ -13,29 +13,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from halogend.wire.base import Message
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
-from halogend.wire.messages import (
-    AnyMessage,
+from halogend.wire.control import Hello, Progress, StartText, TextReady
+from halogend.wire.messages import AnyMessage
+from halogend.wire.requests import (
     ChatMessage,
     ChatPrompt,
     Ended,
     Generate,
-    Hello,
-    Limits,
-    Message,
-    Progress,
     Prompt,
     Sampled,
     Sampling,
-    StartText,
     StepOutput,
     Submit,
     TextEvent,
     TextEvents,
     TextPrompt,
-    TextReady,
-    TextSpec,
 )
+from halogend.wire.specs import Limits, TextSpec
 
 GREEDY = Sampling(
     temperature=0.0,

@@ -27,20 +27,11 @@ from halogend.text.progress import Progress
 from halogend.text.renderer import Renderer
 from halogend.text.service import Service
 from halogend.text.tokenizer import Tokenizer
-from halogend.wire.messages import (
-    AnyMessage,
-    ChatMessage,
-    ChatPrompt,
-    Commit,
-    Discard,
-    Generate,
-    Limits,
-    Prepared,
-    PrepareText,
-    Prompt,
-    Submit,
-)
+from halogend.wire.control import Commit, Discard, Prepared, PrepareText
+from halogend.wire.messages import AnyMessage
 from halogend.wire.policy import Caller
+from halogend.wire.requests import ChatMessage, ChatPrompt, Generate, Prompt, Submit
+from halogend.wire.specs import Limits
 
 T = TypeVar("T")
 LONG = "x" * (2 * LONG_CHARS)

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halogend.text.answers import Answers
-from halogend.wire.messages import Delta, Ended, Failure, Finished, Sampled, StepOutput, TextEvent, Usage
+from halogend.wire.failure import Failure
+from halogend.wire.requests import Delta, Ended, Finished, Sampled, StepOutput, TextEvent, Usage
 
 END = 0
 PIECES = [b"", b"a", b"b", b"ab", "é".encode()[:1], "é".encode()[1:], b"STOP", b"ST", b"OP"]

@@ -18,7 +18,7 @@ from halogend.text.failures import RequestFailedError, StartFailedError
 from halogend.text.offload import Offload
 from halogend.text.renderer import Renderer
 from halogend.text.tokenizer import Part, Tokenizer
-from halogend.wire.messages import ChatMessage
+from halogend.wire.requests import ChatMessage
 
 Make = Callable[..., ChatTemplate]
 LOOPS = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"

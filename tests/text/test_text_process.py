@@ -15,16 +15,10 @@ import pytest
 from support.gguf_files import bpe_tokenizer, spm_tokenizer, write_gguf
 from support.text_process import WIDE, TextHarness, chat, text, text_process
 
-from halogend.wire.messages import (
-    Abort,
-    Accepted,
+from halogend.wire.control import (
     Commit,
-    Delta,
     Discard,
-    Ended,
-    Finished,
     Hello,
-    Limits,
     Prepared,
     PrepareText,
     Progress,
@@ -32,10 +26,9 @@ from halogend.wire.messages import (
     StartText,
     Stop,
     TextReady,
-    TextSpec,
-    TokenPrompt,
-    Usage,
 )
+from halogend.wire.requests import Abort, Accepted, Delta, Ended, Finished, TokenPrompt, Usage
+from halogend.wire.specs import Limits, TextSpec
 
 Model = Callable[..., Path]
 END = 2

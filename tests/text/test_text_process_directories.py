@@ -15,7 +15,8 @@ from support.text_process import TextHarness, chat, text, text_process
 from halogend.checkpoint import errors
 from halogend.checkpoint.tokenizer_files import read_text_files
 from halogend.text.tokenizer import Tokenizer, UnencodableError
-from halogend.wire.messages import Accepted, Delta, Ended, Finished, StartFailed
+from halogend.wire.control import StartFailed
+from halogend.wire.requests import Accepted, Delta, Ended, Finished
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from support.text_samples import samples
 
 from halogend.checkpoint.gguf import read_header
 from halogend.text.tokenizer import Tokenizer
-from halogend.wire.messages import Accepted, ChatPrompt, Delta, Ended, Finished, Progress, Prompt, TextReady
+from halogend.wire.control import Progress, TextReady
+from halogend.wire.requests import Accepted, ChatPrompt, Delta, Ended, Finished, Prompt
 
 pytestmark = pytest.mark.models
 

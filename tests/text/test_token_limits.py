@@ -6,7 +6,7 @@ import pytest
 
 from halogend.text.failures import MAX_TOKENS_TOO_LARGE, PROMPT_TOO_LONG, RequestFailedError
 from halogend.text.limits import check_least, fit
-from halogend.wire.messages import Limits
+from halogend.wire.specs import Limits
 
 LIMITS = Limits(max_prompt_len=100, max_decode_len=50, max_model_len=120)
 

@@ -25,7 +25,7 @@ from halogend.text.render import render
 from halogend.text.render_frames import LENGTH, unframe
 from halogend.text.renderer import Rendered
 from halogend.text.tokenizer import Tokenizer
-from halogend.wire.messages import ChatMessage
+from halogend.wire.requests import ChatMessage
 
 NAMES = sorted(FAMILIES)
 WAYS = [(add, parse) for add in (False, True) for parse in (False, True)]

@@ -7,7 +7,7 @@ import pytest
 from test_frames import SAMPLING
 
 from halogend.wire.channel import AsyncChannel, ChannelClosedError, WorkerChannel, wait
-from halogend.wire.messages import Abort, Generate
+from halogend.wire.requests import Abort, Generate
 
 
 async def open_async(sock):

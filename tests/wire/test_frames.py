@@ -5,31 +5,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halogend.wire.control import Hello, PrepareEngine, Progress, StartFailed, Stop
+from halogend.wire.failure import Failure
 from halogend.wire.frames import MAX_FRAME_BYTES, FrameReader, WireError, encode
-from halogend.wire.messages import (
+from halogend.wire.policy import Caller, EnginePolicy, SessionClass
+from halogend.wire.requests import (
     Abort,
     Accepted,
     Delta,
     Ended,
-    EngineLimits,
-    Failure,
     Finished,
     Generate,
-    Hello,
-    PrepareEngine,
-    Progress,
     Sampled,
     Sampling,
-    StartFailed,
     StepOutput,
-    Stop,
     Submit,
     TextEvents,
     TextPrompt,
     TokenPrompt,
     Usage,
 )
-from halogend.wire.policy import Caller, EnginePolicy, SessionClass
+from halogend.wire.specs import EngineLimits
 
 SAMPLING = Sampling(
     temperature=0.5,

@@ -30,7 +30,7 @@ from halogend.engine.interface import Want
 from halogend.engine.progress import Progress
 from halogend.sched.blocks import BLOCK_TOKENS, blocks_for
 from halogend.sched.step import StepItem, StepPlan
-from halogend.wire.messages import EngineLimits, EngineSpec
+from halogend.wire.specs import EngineLimits, EngineSpec
 
 if TYPE_CHECKING:
     import torch

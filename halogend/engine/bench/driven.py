@@ -21,26 +21,22 @@ from typing import Self, TypeVar
 from halogend.checkpoint.checkpoint import open_checkpoint
 from halogend.checkpoint.sizes import VALUE_BYTES
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
-from halogend.wire.environment import WORKER_ENVIRONMENT
-from halogend.wire.messages import (
-    Abort,
-    AnyMessage,
+from halogend.wire.control import (
     Commit,
-    EngineLimits,
     EngineReady,
-    EngineSpec,
-    EngineStats,
-    Generate,
     Hello,
     PoolResized,
     Prepared,
     PrepareEngine,
-    Sampling,
     StartEngine,
     StartFailed,
-    StepOutput,
     Stop,
 )
+from halogend.wire.environment import WORKER_ENVIRONMENT
+from halogend.wire.messages import AnyMessage
+from halogend.wire.requests import Abort, Generate, Sampling, StepOutput
+from halogend.wire.specs import EngineLimits, EngineSpec
+from halogend.wire.stats import EngineStats
 
 _Told = TypeVar("_Told", bound=AnyMessage)
 

@@ -25,8 +25,10 @@ import msgspec
 from halogend.engine.bench.driven import GREEDY, PATIENCE_S, DrivenEngine, EngineLostError, Prompts, make_spec
 from halogend.engine.bench.judged import Report, judge, parser, patient_limits
 from halogend.sched.blocks import BLOCK_TOKENS
-from halogend.wire.messages import EngineLimits, EngineStats, Generate, StepOutput
 from halogend.wire.policy import Caller, EnginePolicy, SessionClass
+from halogend.wire.requests import Generate, StepOutput
+from halogend.wire.specs import EngineLimits
+from halogend.wire.stats import EngineStats
 
 _SECONDS = 600.0
 _CLIENTS = 96

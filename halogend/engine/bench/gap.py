@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass
 from halogend.engine.bench.driven import GREEDY, DrivenEngine, EngineLostError, Prompts, make_spec
 from halogend.engine.bench.judged import Report, judge, parser, patient_limits
 from halogend.engine.bench.quantiles import quantile
-from halogend.wire.messages import EngineLimits, Generate, StepOutput
 from halogend.wire.policy import EnginePolicy
+from halogend.wire.requests import Generate, StepOutput
+from halogend.wire.specs import EngineLimits
 
 _STREAM_PROMPT_TOKENS = 64
 _STREAM_ANSWER_TOKENS = 256

@@ -12,8 +12,8 @@ from typing import Any
 
 from halogend.checkpoint.errors import CheckpointError
 from halogend.engine.bench.driven import EngineLostError, kv_bytes
-from halogend.wire.messages import EngineLimits
 from halogend.wire.policy import EnginePolicy
+from halogend.wire.specs import EngineLimits
 
 Report = dict[str, Any]
 """Figures by name; `met` says whether all that is asked was kept."""

@@ -13,7 +13,7 @@ from halogend.engine.interface import Loaded
 from halogend.engine.loading import load_threads
 from halogend.engine.progress import Progress
 from halogend.engine.worker import load_into
-from halogend.wire.messages import EngineLimits, EngineSpec
+from halogend.wire.specs import EngineLimits, EngineSpec
 
 _POOL_BYTES = 1 << 30  # reserved, touched only where the warm-up writes
 _CONTEXT = 512

@@ -22,7 +22,8 @@ import msgspec
 from halogend.engine.bench.children import ChildFailedError
 from halogend.engine.bench.driven import GREEDY, PATIENCE_S, DrivenEngine, EngineLostError, make_spec
 from halogend.engine.bench.servers import free_port
-from halogend.wire.messages import EngineLimits, EngineSpec, Generate
+from halogend.wire.requests import Generate
+from halogend.wire.specs import EngineLimits, EngineSpec
 
 WINDOWS: Mapping[str, str] = MappingProxyType(
     {

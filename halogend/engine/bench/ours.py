@@ -14,7 +14,8 @@ from halogend.engine.progress import Progress
 from halogend.sched.blocks import BlockPool
 from halogend.sched.request import Request
 from halogend.sched.scheduler import Scheduler
-from halogend.wire.messages import EngineLimits, EngineSpec, Sampling
+from halogend.wire.requests import Sampling
+from halogend.wire.specs import EngineLimits, EngineSpec
 
 _POOL_BYTES = 1 << 30  # reserved, touched only where used
 _GREEDY = Sampling(

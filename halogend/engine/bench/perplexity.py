@@ -31,7 +31,7 @@ from halogend.engine.loading import load
 from halogend.engine.progress import Progress
 from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.sched.step import StepItem, StepPlan
-from halogend.wire.messages import EngineLimits
+from halogend.wire.specs import EngineLimits
 
 SERVED = {"bf16": "bf16", "int8": "int8", "int4": "int4", "fp8": "bf16"}
 """By policy: the precision that it is served in."""

@@ -7,25 +7,21 @@ from typing import Any
 
 from support.played.player import Order, Player
 
-from halogend.wire.messages import (
-    Abort,
-    AnyMessage,
+from halogend.wire.control import (
     Commit,
     Discard,
-    Ended,
     EngineReady,
-    EngineStats,
-    Failure,
-    Generate,
     PoolResized,
     Prepared,
     PrepareEngine,
-    Sampled,
     SetRest,
     SetThreads,
     StartEngine,
-    StepOutput,
 )
+from halogend.wire.failure import Failure
+from halogend.wire.messages import AnyMessage
+from halogend.wire.requests import Abort, Ended, Generate, Sampled, StepOutput
+from halogend.wire.stats import EngineStats
 
 
 class Engine(Player):

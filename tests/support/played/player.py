@@ -16,7 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from halogend.wire.channel import ChannelClosedError, WorkerChannel
-from halogend.wire.messages import WIRE_VERSION, AnyMessage, Failure, Hello, Progress, StartFailed, Stop
+from halogend.wire.control import Hello, Progress, StartFailed, Stop
+from halogend.wire.failure import Failure
+from halogend.wire.messages import WIRE_VERSION, AnyMessage
 from halogend.wire.process import die_with_parent
 
 _TICK_S = 0.25

@@ -7,24 +7,20 @@ from typing import Any
 
 from support.played.player import Order, Player
 
-from halogend.wire.messages import (
+from halogend.wire.control import Commit, Prepared, PrepareText, StartText, TextReady
+from halogend.wire.failure import Failure
+from halogend.wire.messages import AnyMessage
+from halogend.wire.requests import (
     Abort,
     Accepted,
-    AnyMessage,
-    Commit,
     Delta,
-    Failure,
     Finished,
     Generate,
-    Prepared,
-    PrepareText,
     Prompt,
-    StartText,
     StepOutput,
     Submit,
     TextEvents,
     TextPrompt,
-    TextReady,
     TokenPrompt,
     Usage,
 )

@@ -41,7 +41,7 @@ from halogend.control.status import status
 from halogend.control.steering import Steering
 from halogend.control.unit import Unit
 from halogend.obs.metrics import Metrics
-from halogend.wire.messages import Finished, TextEvent, TextPrompt
+from halogend.wire.requests import Finished, TextEvent, TextPrompt
 
 _TESTS = Path(__file__).parent.parent.parent
 GIB = 1 << 30
