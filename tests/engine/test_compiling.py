@@ -21,7 +21,7 @@ from halogen_kernels.triton import rehearsal, shapes, targets
 from halogend.engine.compiling import ready_kernels
 from halogend.engine.progress import Progress
 from halogend.engine.refusal import StartRefusedError
-from halogend.wire.messages import EngineSpec
+from halogend.wire.specs import EngineSpec
 import msgspec
 spec = msgspec.json.decode(sys.argv[1], type=EngineSpec)
 with rehearsal.pretending(targets.named("h100")):
