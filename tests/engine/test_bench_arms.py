@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from halogend.checkpoint.v2.reader import open_v2
 from halogend.cli.main import main as halogend
 from halogend.engine.bench import load_arms, load_ranks, load_start, synthetic, synthetic_v2
 from halogend.engine.bench.children import ChildFailedError
+from halogend.engine.bench.free_memory import use_free_memory
 
 MIB = 1 << 20
 
@@ -142,6 +144,7 @@ def test_medians_and_the_table(
         yield 1, load_start.StartFigures(1, 0.5, 2, 100 * MIB, 20 * MIB)
 
     monkeypatch.setattr(load_arms, "start_ours", started)
+    monkeypatch.setattr(load_arms, "use_free_memory", lambda nbytes: nbytes)
     monkeypatch.setattr(load_arms, "running", running)
     monkeypatch.setattr(load_arms, "read_ranks", lambda path, of: [load_ranks.RankFigures(1.0, 9, 9, 0)] * of)
     monkeypatch.setattr(load_arms, "memory_of", lambda pid: {"Pss": 60 * MIB})
@@ -200,3 +203,30 @@ def test_engines_of_several_formats(tmp_path: Path, capfd: pytest.CaptureFixture
     shared, repacked = (pair["ratio"] for pair in report["pairs"])
     assert 1.0 < shared < 2.0
     assert shared < repacked < 2.2  # nothing of its weights is shared, and no two engines hold exactly as much
+
+
+def test_no_arm_always_comes_after_the_same_one() -> None:
+    arms = [load_arms.Arm(name, Path(name), (), "int8") for name in "abcd"]
+    rounds = [load_arms._from(arms, number) for number in range(4)]
+    assert {order[0].name for order in rounds} == set("abcd")
+    for order in rounds:
+        assert sorted(arm.name for arm in order) == list("abcd")
+    pairs = [(before.name, after.name) for order in rounds for before, after in pairwise(order)]
+    for arm in "abcd":
+        assert len({before for before, after in pairs if after == arm}) > 1
+
+
+def test_every_arm_finds_memory_that_was_used_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_v2: Callable[[str], Path]
+) -> None:
+    used: list[int] = []
+    monkeypatch.setattr(load_arms, "use_free_memory", used.append)
+    monkeypatch.setattr(load_arms, "start_ours", lambda *_, ahead: load_start.StartFigures(1, 1, len(used), 1, 1))
+    path = make_v2("v2-int8")
+    runs = [load_arms._run(load_arms.Arm("a", path, (path,), "int8"), cache, 0) for cache in load_arms.CACHES]
+    assert used == [(1 << 30) + 2 * path.stat().st_size] * 2
+    assert [run["first_token_s"] for run in runs] == [1, 2], "before it is started"
+    meminfo = tmp_path / "meminfo"
+    for free_mib, wanted_mib, found_mib in ((10, 100, 0), (100, 100, 48), (100, 16, 16)):
+        meminfo.write_text(f"MemTotal:  {1 << 20} kB\nMemFree:  {free_mib << 10} kB\n")
+        assert use_free_memory(wanted_mib * MIB, meminfo) == found_mib * MIB

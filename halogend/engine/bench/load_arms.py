@@ -2,8 +2,9 @@
 
 Every arm is a whole engine process, as a swap in a living daemon finds one (it stands by: it has imported what loads
 need, and said Hello), or as the daemon starts a new one (`--start new`, or both), over files that are in the page cache
-(warm) or were dropped from it (cold, as mincore(2) sees it). The arms take turns within a round, each round in another
-order, and medians over the rounds are shown; the report says what each time is of. A v2 file is loaded a second time
+(warm) or were dropped from it (cold, as mincore(2) sees it), and takes memory that was used before. The arms take turns
+within a round, each round in another order, and medians over the rounds are shown; the report says what each time is
+of. A v2 file is loaded a second time
 beside a first one that serves, for what the two take together; and ranks read their own ranges of it, without an
 engine. Figures are printed, never judged.
 """
@@ -25,6 +26,7 @@ from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.v2 import shards
 from halogend.checkpoint.v2.reader import open_v2
 from halogend.engine.bench.children import ChildFailedError
+from halogend.engine.bench.free_memory import use_free_memory
 from halogend.engine.bench.load_ranks import read_ranks
 from halogend.engine.bench.load_start import WINDOWS, engine_spec, memory_of, running, start_ours, start_peer
 from halogend.engine.bench.page_cache import cached_share, drop, read_through
@@ -37,6 +39,7 @@ PEER = "llama.cpp"
 SYNTHETIC = ("v2-int4", "q4_k", "awq", "gptq", "v2-bf16", "bf16")
 _RANKS = (1, 2, 3, 4)
 _MIB = 1 << 20
+_BESIDE_BYTES = 1 << 30  # that an engine takes, at the most, beside a file and what it makes of it
 _SECONDS = ("load_s", "warmup_s", "first_token_s")
 _TITLES = ("held as", "cache", "in cache", "load s", "warm-up s", "token s", "PSS MiB", "load avg")
 _WINDOW_TITLES = {"load_s": "load s", "first_token_s": "token s"}
@@ -151,13 +154,16 @@ def _measure(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _from(arms: Sequence[Arm], number: int) -> Sequence[Arm]:
-    """All of them, beginning with another one each round."""
+    """All of them, beginning with another one each round, and every other time backwards: none always comes after the
+    same one, which leaves it what it has used."""
     first = number % len(arms)
-    return (*arms[first:], *arms[:first])
+    forwards = (*arms[first:], *arms[:first])
+    return forwards if number % 2 == 0 else (forwards[0], *forwards[:0:-1])
 
 
 def _run(arm: Arm, cache: str, threads: int) -> dict[str, Any]:
     share = _prepare(arm, cache)
+    use_free_memory(_BESIDE_BYTES + 2 * sum(file.stat().st_size for file in arm.files))
     path, ahead = str(arm.path), arm.start == "spare"
     figures = start_peer(path) if arm.is_peer else start_ours(path, arm.precision, threads, ahead=ahead)
     load_average = os.getloadavg()[0]
