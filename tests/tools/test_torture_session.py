@@ -26,7 +26,7 @@ def test_every_act_is_done_and_no_slot_is_idle(acts, slots):
 def test_capacity_counts_answers_under_way_in_part():
     def asked(*tokens_at, end=End.ANSWERED):
         times = {"sent_at": 0, "tokens_at": tokens_at, "ended_at": 9}
-        return Asked(prompt=0, end=end, code="", moved=0, digest="", opening="", **times)
+        return Asked(prompt=0, end=end, code="", moved=0, text="", **times)
 
     assert capacity_of([asked(1, 2, 3, 4), asked(3, 4, 5, 6)], 0, 4) == pytest.approx(1.5 / 4)
     assert capacity_of([asked(end=End.FAILED)], 0, 4) == 0

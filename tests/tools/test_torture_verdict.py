@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 from torture.evidence import Count, Evidence, Goal, Peak, Serving, Window
-from torture.messages import Asked, End
+from torture.messages import NEAR_TIE_NATS, Asked, End, Judged
 from torture.verdict import CORRECTNESS, MEMORY, TIMING, failed, verdict
 
 MIB = 1 << 20
 
 
-def asked(end=End.ANSWERED, code="", digest="good", tokens_at=(1.0, 2.0), opening=""):
+def asked(end=End.ANSWERED, code="", text="good", tokens_at=(1.0, 2.0)):
     times = {"sent_at": 0, "tokens_at": tokens_at, "ended_at": 2}
-    return Asked(prompt=0, end=end, code=code, moved=0, digest=digest, opening=opening, **times)
+    return Asked(prompt=0, end=end, code=code, moved=0, text=text, **times)
 
 
 def receipt(*steps, outcome="applied"):
@@ -55,7 +55,7 @@ def test_a_sound_run_passes():
         ({"asked": []}, "requests"),
         ({"asked": [asked(), asked(End.CUT, "draining")]}, "streams cut"),
         ({"asked": [asked(), asked(End.CUT, "engine_died")]}, "streams cut"),
-        ({"asked": [asked(), asked(digest="mixed")]}, "answers"),
+        ({"asked": [asked(), asked(text="mixed")]}, "answers"),
         ({"faults": ["it lied"]}, "acts"),
         ({"goals": [Goal("generations", 3, 2)]}, "generations"),
         ({"policies": 0}, "policy swaps"),
@@ -84,10 +84,28 @@ def test_streams_of_an_engine_that_was_killed_are_apart():
     assert complaints(replace(evidence, asked=[asked(), asked(End.CUT, "draining")])) == ["streams cut"]
 
 
-def test_where_arithmetic_does_not_fix_every_token_the_opening_counts():
-    evidence = sound(asked=[asked(digest="other", opening="It was")], openings={0: {"It was"}})
+def answers_line(evidence):
+    (line,) = [line for line in verdict(evidence) if line.name == "answers"]
+    return line
+
+
+def test_an_answer_that_parts_at_a_near_tie_is_told_from_a_wrong_one():
+    near, far = (Judged(gap_nats=NEAR_TIE_NATS * share, at_chars=7) for share in (0.4, 1.1))
+    odd = asked(text="other")
+    evidence = sound(asked=[asked(), odd, odd], judged={(0, "other"): near})
+    line = answers_line(evidence)
     assert complaints(evidence) == []
-    assert complaints(replace(evidence, openings={0: {"It is"}})) == ["answers"]
+    assert [line.figures[each] for each in ("whole", "equal", "near_ties", "wrong")] == [3, 1, 2, []]
+    assert line.figures["largest_gap_nats"] == near.gap_nats
+    for judged, why in (
+        (far, f"after 7 characters: {far.gap_nats:.3f} nats below the likeliest what follows"),
+        (Judged(gap_nats=None, at_chars=7), "after 7 characters: no token that follows"),
+        (None, "no checkpoint answers so at rest"),
+    ):
+        wrong = replace(evidence, judged={} if judged is None else {(0, "other"): judged})
+        assert complaints(wrong) == ["answers"]
+        assert why in answers_line(wrong).text
+        assert len(answers_line(wrong).figures["wrong"]) == 2
 
 
 def streams(gap_s, count, began_at):

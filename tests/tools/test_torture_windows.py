@@ -15,8 +15,7 @@ def asked(*tokens_at, end=End.ANSWERED):
         end=end,
         code="",
         moved=0,
-        digest="d",
-        opening="d",
+        text="d",
     )
 
 

@@ -61,7 +61,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=FULL_S, help=f"how long (default {FULL_S:g})")
     parser.add_argument("--minutes", type=float, help="the same, for soaking")
     parser.add_argument("--models", nargs=2, type=Path, metavar="FILE", help="the two real models; else tiny ones only")
-    precision = "of the real models (default auto, as served; fp32: each token is judged, not the opening alone)"
+    precision = "of the real models (default auto, as served; fp32: every answer is known to the letter)"
     parser.add_argument("--precision", default="auto", help=precision)
     parser.add_argument("--generations", type=int, help="of the tiny models (default by the time: 50 in 20 minutes)")
     parser.add_argument("--swaps", type=int, help="of the real models (default by the time: 6 in 20 minutes)")

@@ -6,7 +6,6 @@ python -m torture.client SEED      orders on standard input, one Asked a line on
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import random
 import sys
@@ -21,7 +20,6 @@ from torture.messages import Asked, Closed, End, Open, Order, Ports, Rest, Resti
 from torture.prompts import PROMPTS, body
 
 PATIENCE_S = 240.0
-OPENING = 16  # characters
 
 
 @dataclass
@@ -36,7 +34,6 @@ class Exchange:
 
     def asked(self, prompt: int, sent_at: float, ended_at: float) -> Asked:
         broken = End.CUT if self.tokens_at else End.FAILED
-        text = "".join(self.text)
         return Asked(
             prompt=prompt,
             sent_at=sent_at,
@@ -45,8 +42,7 @@ class Exchange:
             end=End.ANSWERED if self.is_whole else broken,
             code=self.code,
             moved=self.moved,
-            digest=hashlib.sha256(text.encode()).hexdigest()[:16],
-            opening=text[:OPENING],
+            text="".join(self.text),
         )
 
 

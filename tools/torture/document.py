@@ -23,7 +23,7 @@ class Checkpoint:
     @property
     def is_exact(self) -> bool:
         """Is every greedy token the same whatever else is computed beside it? In bf16 the last bit of attention
-        may differ, and with it the choice between two tokens that are as likely."""
+        may differ, and with it the choice between two tokens that are as likely: `odd` tells that from a fault."""
         return self.precision == "fp32"
 
 

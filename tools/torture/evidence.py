@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torture.messages import Asked
+from torture.messages import Asked, End, Judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,10 @@ class Goal:
 
 @dataclass
 class Evidence:
-    """Filled by the session. `paths` are the checkpoints of generations; `answers` the digests that each prompt's
-    answer may have, `openings` how it may begin where the arithmetic does not fix every token; `acts` counts what
-    was done by name; `rates` are requests a second by kind of checkpoint: capacity, and asked."""
+    """Filled by the session. `paths` are the checkpoints of generations; `answers` what each prompt may be answered
+    with, `judged` what was made of an answer that is none of these, by (prompt, text), where the arithmetic does not
+    fix every token; `acts` counts what was done by name; `rates` are requests a second by kind of checkpoint: capacity,
+    and asked."""
 
     asked: list[Asked] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
@@ -66,7 +67,7 @@ class Evidence:
     paths: dict[int, str] = field(default_factory=dict)
     servings: list[Serving] = field(default_factory=list)
     answers: dict[int, set[str]] = field(default_factory=dict)
-    openings: dict[int, set[str]] = field(default_factory=dict)
+    judged: dict[tuple[int, str], Judged] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     acts: dict[str, int] = field(default_factory=dict)
     peaks: list[Peak] = field(default_factory=list)
@@ -77,3 +78,12 @@ class Evidence:
     before: Count | None = None
     after: Count | None = None
     machine: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> list[Asked]:
+        """Requests that were answered in full."""
+        return [each for each in self.asked if each.end is End.ANSWERED]
+
+    def is_learned(self, asked: Asked) -> bool:
+        """Is it to the letter what one checkpoint answers at rest?"""
+        return asked.text in self.answers.get(asked.prompt, ())

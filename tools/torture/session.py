@@ -1,11 +1,12 @@
-"""One run: start, the tiny models' phase, the real ones', end. Owns the order and the time of everything."""
+"""One run: start, the tiny models' phase, the real ones', end, the odd answers' judgement. Owns the order and the time
+of everything."""
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,10 @@ from torture.document import Checkpoint, Wish
 from torture.evidence import Count, Evidence, Goal
 from torture.load import LoadProcess
 from torture.machine import Cores, free_ports
-from torture.messages import Asked, Closed, End, Open, Ports
+from torture.messages import Closed, End, Open, Ports
 from torture.models import TINY
 from torture.mount import Mount
+from torture.odd import judge
 from torture.processes import descendants, is_alive
 from torture.prompts import PROMPTS
 from torture.schedule import Act, capacity_of, dealt
@@ -75,6 +77,7 @@ async def torture(options: Options) -> Evidence:
         left = descendants(daemon.pid)
         status = await daemon.stop()
     _judge_end(evidence, status, left)
+    await judge(evidence, [Wish(each, wish.port) for each in real if not each.is_exact], options.say)
     evidence.servings = servings_of(evidence, [*tiny, *real], tiny[0])
     return evidence
 
@@ -175,25 +178,16 @@ class _Run:
         await asyncio.sleep(self._measure_s)
         ended_at = stage.clock.now()
         await stage.load.rest()
-        asked = stage.load.asked[before:]
-        if not checkpoint.is_exact:
-            self._note_openings(asked)
-        return capacity_of(asked, began_at, ended_at)
+        return capacity_of(stage.load.asked[before:], began_at, ended_at)
 
     async def _learn(self) -> None:
         """Each prompt's answer, asked alone."""
         evidence, client = self._stage.evidence, Client(self._stage.clock, (self._stage.wish.port,))
         asked = [await client.ask(prompt) for prompt in range(len(PROMPTS))]
         evidence.asked += asked
-        if not self._stage.wish.checkpoint.is_exact:
-            self._note_openings(asked)
-        for each in asked:
-            evidence.answers.setdefault(each.prompt, set()).add(each.digest)
-
-    def _note_openings(self, asked: Sequence[Asked]) -> None:
         for each in asked:
             if each.end is End.ANSWERED:
-                self._stage.evidence.openings.setdefault(each.prompt, set()).add(each.opening)
+                evidence.answers.setdefault(each.prompt, set()).add(each.text)
 
     def _other(self, pair: list[Checkpoint]) -> Checkpoint:
         return next(each for each in pair if each != self._stage.wish.checkpoint)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torture.evidence import Count, Evidence, Window
-from torture.messages import Asked, End
+from torture.messages import NEAR_TIE_NATS, Asked, End, Judged
 from torture.windows import JUDGED, KILL, POLICY, QUIET, Gaps, gaps_of, percentile, steps_of
 
 CORRECTNESS, MEMORY, TIMING = "correctness", "memory", "timing"
@@ -91,17 +91,36 @@ def _codes(asked: list[Asked]) -> str:
 
 
 def _answers(evidence: Evidence) -> Line:
-    """Greedy answers are known: each must be one checkpoint's."""
-    whole = [each for each in evidence.asked if each.end is End.ANSWERED]
-    wrong = [each for each in whole if not _is_known(each, evidence)]
-    text = f"{len(whole) - len(wrong)} of {len(whole)} are what one checkpoint answers at rest"
-    figures = {"whole": len(whole), "wrong": [[each.prompt, each.sent_at, each.ended_at] for each in wrong]}
+    """Greedy answers are known: each must be one checkpoint's to the letter, or part from it where two tokens are as
+    likely."""
+    whole = evidence.whole
+    odd = [(each, evidence.judged.get((each.prompt, each.text))) for each in whole if not evidence.is_learned(each)]
+    gaps = [judged.gap_nats or 0.0 for _, judged in odd if judged is not None and judged.is_right]
+    wrong = [(asked, judged) for asked, judged in odd if judged is None or not judged.is_right]
+    text = f"{len(whole) - len(odd)} of {len(whole)} are to the letter what one checkpoint answers at rest, "
+    text += f"{len(gaps)} part from it at near-ties{_largest(gaps)}, {len(wrong)} are wrong"
+    text += "".join(f"\n    {_why(*each)}" for each in wrong[:_SHOWN])
+    figures = {
+        "whole": len(whole),
+        "equal": len(whole) - len(odd),
+        "near_ties": len(gaps),
+        "largest_gap_nats": max(gaps, default=None),
+        "near_tie_nats": NEAR_TIE_NATS,
+        "wrong": [[each.prompt, each.sent_at, each.ended_at, each.text, _why(each, judged)] for each, judged in wrong],
+    }
     return Line("answers", CORRECTNESS, not wrong, text, figures)
 
 
-def _is_known(asked: Asked, evidence: Evidence) -> bool:
-    letters, openings = evidence.answers.get(asked.prompt, set()), evidence.openings.get(asked.prompt, set())
-    return asked.digest in letters or asked.opening in openings
+def _largest(gaps: list[float]) -> str:
+    return f" (the largest gap {max(gaps):.4f} of at most {NEAR_TIE_NATS:g} nats)" if gaps else ""
+
+
+def _why(asked: Asked, judged: Judged | None) -> str:
+    """It is wrong."""
+    if judged is None:
+        return f"prompt {asked.prompt}: no checkpoint answers so at rest"
+    gap = "no token that" if judged.gap_nats is None else f"{judged.gap_nats:.3f} nats below the likeliest what"
+    return f"prompt {asked.prompt}, after {judged.at_chars} characters: {gap} follows"
 
 
 def _acts(evidence: Evidence) -> Line:
