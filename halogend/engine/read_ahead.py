@@ -23,6 +23,7 @@ from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.mapping import WeightMap
 
 WINDOW_BYTES = 16 << 20
+_ASKED_BYTES = 128 << 10  # of a longer piece Linux reads only as far as the device's read-ahead
 _MEMORY_BYTES_PER_S = 1.5e9
 _PATIENCE_S, _LOOK_AGAIN_S = 2.0, 0.005
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # ioprio_set(2) has no name in the C library
@@ -99,7 +100,7 @@ class ReadAhead:
             descriptor = self._descriptors[span.tensor.file]
             if not span.stays:
                 if not self._yields:  # the thread that takes it is slow enough
-                    os.posix_fadvise(descriptor, span.tensor.offset + start, nbytes, os.POSIX_FADV_WILLNEED)
+                    _ask_for(descriptor, span.tensor.offset + start, nbytes)
                 continue
             with turn(descriptor, self._stopped) if is_slow else contextlib.nullcontext():
                 began = time.monotonic()
@@ -117,6 +118,11 @@ class ReadAhead:
                 if self._stopped.is_set():
                     return
                 yield span, start, min(WINDOW_BYTES, span.tensor.nbytes - start)
+
+
+def _ask_for(descriptor: int, offset: int, nbytes: int) -> None:
+    for start in range(offset, offset + nbytes, _ASKED_BYTES):
+        os.posix_fadvise(descriptor, start, min(_ASKED_BYTES, offset + nbytes - start), os.POSIX_FADV_WILLNEED)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,10 @@
-"""v2 checkpoints: used where they lie, shared, checked, read ahead, and equal to what they were made from."""
+"""v2 checkpoints: used where they lie, shared, checked, and equal to what they were made from."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,14 +21,11 @@ from halogend.checkpoint.adoption import TAKEN, adopt
 from halogend.checkpoint.checkpoint import open_checkpoint
 from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.sizes import mapped_bytes, read_bytes, weight_bytes
-from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.checkpoint.v2.digests import Chunk
-from halogend.engine import loading, read_ahead
+from halogend.engine import loading
 from halogend.engine.checking import check_share, checked_bytes
 from halogend.engine.interface import Loaded
-from halogend.engine.mapping import WeightMap
 from halogend.engine.progress import Progress
-from halogend.engine.read_ahead import ReadAhead, Span, turn
 from halogend.sched.step import StepItem, StepPlan
 
 PROMPT = [5, 17, 200, 31, 8, 90]
@@ -200,91 +195,6 @@ def test_a_file_cut_short_while_it_is_loaded_is_refused(tmp_path: Path, load_thr
     with pytest.raises(CheckpointError, match="the file ends inside tensor") as caught:
         loading.load(spec, progress)
     assert caught.value.code == errors.TRUNCATED
-
-
-# --- reading ahead --------------------------------------------------------------------------------
-
-
-class Reading:
-    """A file of zeros, mapped, and one tensor over all of it."""
-
-    def __init__(self, path: Path, nbytes: int = 1 << 20) -> None:
-        path.write_bytes(bytes(nbytes))
-        self.descriptor = os.open(path, os.O_RDONLY)
-        self.tensor = TensorInfo("w", (nbytes,), None, 0, nbytes)  # type: ignore[arg-type]  # nobody looks
-        self.map = WeightMap((path,), (self.descriptor,), [0])
-        self.told: list[int] = []
-
-    def ahead(self, *, yields: bool = False, stays: bool = True) -> ReadAhead:
-        spans = [Span(self.tensor, stays=stays)]
-        return ReadAhead(spans, self.map, (self.descriptor,), self.told.append, yields=yields)
-
-
-@pytest.fixture
-def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reading:
-    monkeypatch.setattr(read_ahead, "WINDOW_BYTES", 64 << 10)
-    return Reading(tmp_path / "w")
-
-
-@pytest.mark.parametrize("yields", [False, True])
-@pytest.mark.parametrize("own_thread", [False, True])
-def test_all_is_read_once_in_windows(reading: Reading, yields: bool, own_thread: bool) -> None:
-    with reading.ahead(yields=yields) as ahead:
-        if own_thread:
-            ahead.begin()
-        ahead.finish()
-        ahead.finish()
-    assert reading.told == [64 << 10] * 16
-
-
-def test_what_does_not_stay_is_asked_for_and_told_by_whoever_takes_it(reading: Reading) -> None:
-    with reading.ahead(stays=False) as ahead:
-        ahead.finish()
-    assert reading.told == []
-
-
-def test_reading_ends_with_a_load_that_failed(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
-    began = threading.Event()
-    monkeypatch.setattr(reading.map, "populate", lambda *_: began.set())
-
-    def endless(_: int) -> None:
-        began.wait()
-
-    ahead = ReadAhead(
-        [Span(reading.tensor, stays=True)] * 10_000, reading.map, (reading.descriptor,), endless, yields=False
-    )
-    with ahead:
-        ahead.begin()
-        began.wait()
-    assert not any(thread.name == "read-ahead" for thread in threading.enumerate())
-
-
-def test_a_kernel_that_cannot_read_ahead_is_done_without(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halogend.engine.mapping._POPULATE_READ", 9999)
-    with reading.ahead() as ahead:
-        ahead.finish()
-    assert sum(reading.told) == reading.tensor.nbytes
-
-
-def test_c5_one_at_a_time_reads_a_file_from_a_slow_disk(
-    reading: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The lock is the file's, not the process's: another load's own descriptor waits for it."""
-    monkeypatch.setattr(read_ahead, "_PATIENCE_S", 0.02)
-    other = os.open(tmp_path / "w", os.O_RDONLY)
-    never = threading.Event()
-    with turn(reading.descriptor, never), pytest.raises(BlockingIOError):
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with turn(reading.descriptor, never):
-        pass
-    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # given back
-    with turn(reading.descriptor, never), pytest.raises(BlockingIOError):  # patience is over; what is held is not taken
-        fcntl.flock(reading.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    monkeypatch.setattr(read_ahead, "_MEMORY_BYTES_PER_S", 1e15)  # so everything came from a disk
-    with reading.ahead() as ahead:
-        ahead.finish()
-    assert sum(reading.told) == reading.tensor.nbytes, "a lock that is never given back stops no load"
-    os.close(other)
 
 
 def test_ranks_check_each_its_own_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
