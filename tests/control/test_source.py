@@ -12,7 +12,6 @@ from halogend.control.state_dir import StateDir
 
 FAST = Timing(trailing=0.05, longest=0.4, poll=0.2)
 NEVER_POLL = Timing(trailing=0.05, longest=0.4, poll=3600)
-PATIENT = Timing(trailing=0.3, longest=10, poll=3600)  # far longer than a writer stands still
 
 
 @contextlib.asynccontextmanager
@@ -88,14 +87,14 @@ async def test_a_look_that_is_not_a_reading_leaves_the_watch_its_edit(tmp_path):
 async def test_r2_an_editor_that_truncates_and_writes_in_pieces_is_one_offer(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("old")
-    async with watching(path, PATIENT) as offered:
+    async with watching(path) as offered:
         with path.open("w") as file:
             for piece in ("new ", "content ", "in pieces"):
                 file.write(piece)
                 file.flush()
                 await asyncio.sleep(0.01)
         assert await next_of(offered) == b"new content in pieces"
-        await nothing_more(offered, 4 * PATIENT.trailing)
+        await nothing_more(offered)
 
 
 async def test_r2_a_rename_over_the_file_is_one_offer(tmp_path):

@@ -24,7 +24,6 @@ from halogend.control.source_watch import Watch, file_system, inotify
 
 LOOKS = Timing(trailing=0.03, longest=0.2, poll=0.1, blind=0.05)
 EVENTS = Timing(trailing=0.05, longest=0.4, poll=3600)
-PATIENT = Timing(trailing=0.3, longest=10, poll=0.1, blind=0.05)  # far longer than a writer stands still
 
 
 def hearing_only(*kinds):
@@ -87,7 +86,7 @@ async def test_r1_every_swap_is_seen(tmp_path, system):
 async def test_r2_pieces_are_one_offer_and_an_empty_file_none(tmp_path, system):
     path = tmp_path / "config.yaml"
     path.write_text("old")
-    async with watching(path, PATIENT, system) as (_, offered):
+    async with watching(path, LOOKS, system) as (_, offered):
         path.write_text("")
         await nothing_more(offered)
         with path.open("w") as file:
@@ -96,18 +95,18 @@ async def test_r2_pieces_are_one_offer_and_an_empty_file_none(tmp_path, system):
                 file.flush()
                 await asyncio.sleep(0.01)
         assert (await next_of(offered)).data == b"new in pieces"
-        await nothing_more(offered, 4 * PATIENT.trailing)
+        await nothing_more(offered)
 
 
 async def test_r3_eleven_files_are_one_set(tmp_path, system):
     for number in range(11):
         (tmp_path / f"{number:02}.yaml").write_text("old")
-    async with watching(tmp_path, PATIENT, system) as (_, offered):
+    async with watching(tmp_path, Timing(trailing=0.1, longest=2, poll=0.1), system) as (_, offered):
         for number in range(11):
             (tmp_path / f"{number:02}.yaml").write_text("new")
             await asyncio.sleep(0.02)
         assert b"old" not in (await next_of(offered)).data
-        await nothing_more(offered, 4 * PATIENT.trailing)
+        await nothing_more(offered)
 
 
 async def test_r4_gone_and_back_again(tmp_path, system):
