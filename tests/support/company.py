@@ -1,8 +1,8 @@
 """How far the likelihood of a token moves by what is computed beside its request.
 
-Each answer is computed alone, token by token, and then again among the others as the engine's own scheduler mixes them:
-prompts beside tokens, a request preempted here and there for want of memory and computed anew. The tokens are the same;
-what is compared is how likely each was, at every position. As a program it prints a line for each model given:
+Each answer is computed alone, token by token, and then again among the others as the engine's own scheduler mixes them,
+prompts beside tokens, on one thread and on more in turn. The tokens are the same; what is compared is how likely each
+was, at every position. As a program it prints a line for each model given:
 
     OMP_WAIT_POLICY=passive PYTHONPATH=tools:tests python -m support.company MODEL.gguf ...    some minutes a model
 
