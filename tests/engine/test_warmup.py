@@ -99,9 +99,13 @@ def test_the_peak_of_this_process_is_seen() -> None:
     peak = Peak()
     if peak.over_now_bytes() is None:
         pytest.skip("this system does not let a process forget its peak")
-    block = torch.zeros(48 << 20, dtype=torch.uint8)
+    assert any(_is_seen(peak) for _ in range(3)), "the process may hand memory back meanwhile that others used"
+
+
+def _is_seen(peak: Peak) -> bool:
+    block = torch.ones(48 << 20, dtype=torch.uint8)
     del block
-    assert (peak.over_now_bytes() or 0) > 40 << 20
+    return (peak.over_now_bytes() or 0) > 40 << 20
 
 
 def test_steps_after_it_bring_few_products_that_were_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
