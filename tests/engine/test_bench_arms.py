@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -17,7 +19,8 @@ from halogend.checkpoint.v2.reader import open_v2
 from halogend.cli.main import main as halogend
 from halogend.engine.bench import load_arms, load_ranks, load_start, synthetic, synthetic_v2
 from halogend.engine.bench.children import ChildFailedError
-from halogend.engine.bench.free_memory import use_free_memory
+from halogend.engine.bench.driven import DrivenEngine
+from halogend.engine.bench.free_memory import UsedMemory
 
 MIB = 1 << 20
 
@@ -134,7 +137,9 @@ def test_medians_and_the_table(
     asked: list[str] = []
     starts: list[bool] = []
 
-    def started(path: str, precision: str, threads: int, *, ahead: bool) -> load_start.StartFigures:
+    def started(
+        path: str, precision: str, threads: int, *, ahead: bool, on_hello: Callable[[], None]
+    ) -> load_start.StartFigures:
         starts.append(ahead)
         asked.append(f"{Path(path).name.split('-')[1]} {precision}")
         return load_start.StartFigures(len(asked), 0.5, 10.0 * len(asked), 100 * MIB, 20 * MIB)
@@ -144,7 +149,7 @@ def test_medians_and_the_table(
         yield 1, load_start.StartFigures(1, 0.5, 2, 100 * MIB, 20 * MIB)
 
     monkeypatch.setattr(load_arms, "start_ours", started)
-    monkeypatch.setattr(load_arms, "use_free_memory", lambda nbytes: nbytes)
+    monkeypatch.setattr(load_arms, "UsedMemory", Held)
     monkeypatch.setattr(load_arms, "running", running)
     monkeypatch.setattr(load_arms, "read_ranks", lambda path, of: [load_ranks.RankFigures(1.0, 9, 9, 0)] * of)
     monkeypatch.setattr(load_arms, "memory_of", lambda pid: {"Pss": 60 * MIB})
@@ -216,17 +221,51 @@ def test_no_arm_always_comes_after_the_same_one() -> None:
         assert len({before for before, after in pairs if after == arm}) > 1
 
 
-def test_every_arm_finds_memory_that_was_used_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_v2: Callable[[str], Path]
+class Held:
+    """As UsedMemory, but takes none."""
+
+    held: ClassVar[list[Held]] = []
+
+    def __init__(self, wanted_bytes: int) -> None:
+        self.wanted_bytes = wanted_bytes
+        self.held.append(self)
+
+    def release(self) -> None:
+        self.held.remove(self)
+
+
+def test_every_arm_finds_memory_that_was_used_up_to_the_moment_time_is_taken_from(
+    monkeypatch: pytest.MonkeyPatch, make_v2: Callable[[str], Path]
 ) -> None:
-    used: list[int] = []
-    monkeypatch.setattr(load_arms, "use_free_memory", used.append)
-    monkeypatch.setattr(load_arms, "start_ours", lambda *_, ahead: load_start.StartFigures(1, 1, len(used), 1, 1))
-    path = make_v2("v2-int8")
-    runs = [load_arms._run(load_arms.Arm("a", path, (path,), "int8"), cache, 0) for cache in load_arms.CACHES]
-    assert used == [(1 << 30) + 2 * path.stat().st_size] * 2
-    assert [run["first_token_s"] for run in runs] == [1, 2], "before it is started"
+    """A host takes back within seconds what is free: of an engine, that is after its Hello."""
+    path, found = make_v2("v2-int8"), []
+
+    def start(*_: object, on_hello: Callable[[], None] = lambda: None, **__: object) -> load_start.StartFigures:
+        found.append([each.wanted_bytes for each in Held.held])
+        on_hello()
+        found.append([each.wanted_bytes for each in Held.held])
+        return load_start.StartFigures(1, 1, 1, 1, 1)
+
+    monkeypatch.setattr(load_arms, "UsedMemory", Held)
+    monkeypatch.setattr(load_arms, "start_ours", start)
+    monkeypatch.setattr(load_arms, "start_peer", start)
+    for precision in ("int8", load_arms.PEER):
+        load_arms._run(load_arms.Arm("a", path, (path,), precision), "warm", 0)
+    assert found == [[(1 << 30) + 2 * path.stat().st_size], [], [], []]
+
+
+@pytest.mark.parametrize(("free_mib", "wanted_mib", "found_mib"), [(10, 100, 0), (100, 100, 48), (100, 16, 16)])
+def test_at_most_half_of_what_is_free_is_used(tmp_path: Path, free_mib: int, wanted_mib: int, found_mib: int) -> None:
     meminfo = tmp_path / "meminfo"
-    for free_mib, wanted_mib, found_mib in ((10, 100, 0), (100, 100, 48), (100, 16, 16)):
-        meminfo.write_text(f"MemTotal:  {1 << 20} kB\nMemFree:  {free_mib << 10} kB\n")
-        assert use_free_memory(wanted_mib * MIB, meminfo) == found_mib * MIB
+    meminfo.write_text(f"MemTotal:  {1 << 20} kB\nMemFree:  {free_mib << 10} kB\n")
+    used = UsedMemory(wanted_mib * MIB, meminfo)
+    assert used.nbytes == found_mib * MIB
+    used.release()
+    used.release()
+
+
+def test_what_an_engine_finds_is_free_before_it_is_told(make_v2: Callable[[str], Path]) -> None:
+    told: list[float] = []
+    spec = load_start.engine_spec(str(make_v2("v2-int8")), "int8", 0)
+    with DrivenEngine(spec, ahead=True, on_hello=lambda: told.append(time.monotonic())) as engine:
+        assert engine.hello_s <= told[0] <= engine.asked_s

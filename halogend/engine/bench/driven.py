@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -103,14 +104,15 @@ class DrivenEngine:
     `stats` is its last word about itself, `step_s` the (kind, seconds) of every step it told of. `began_s` is when its
     process was started, `hello_s` when it had imported what a load needs and said Hello, `asked_s` when it was told
     what to load, `ready_s` when it could serve. One that is `ahead` was told after its Hello, as the daemon's spare
-    one is, another at once.
+    one is, another at once; `on_hello` is called between the two.
     """
 
-    def __init__(self, spec: EngineSpec, *, ahead: bool = False) -> None:
+    def __init__(self, spec: EngineSpec, *, ahead: bool = False, on_hello: Callable[[], None] = lambda: None) -> None:
         self.stats: EngineStats | None = None
         self.step_s: list[tuple[str, float]] = []
         self._spec = spec
         self._is_ahead = ahead
+        self._on_hello = on_hello
         self._updates = 0
         self._told: list[AnyMessage] = []
 
@@ -135,6 +137,7 @@ class DrivenEngine:
                 self._ask()
             self._await(Hello)
             self.hello_s = time.monotonic()
+            self._on_hello()
             if self._is_ahead:
                 self._ask()
             self.ready = self._await(EngineReady)

@@ -26,7 +26,7 @@ from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.v2 import shards
 from halogend.checkpoint.v2.reader import open_v2
 from halogend.engine.bench.children import ChildFailedError
-from halogend.engine.bench.free_memory import use_free_memory
+from halogend.engine.bench.free_memory import UsedMemory
 from halogend.engine.bench.load_ranks import read_ranks
 from halogend.engine.bench.load_start import WINDOWS, engine_spec, memory_of, running, start_ours, start_peer
 from halogend.engine.bench.page_cache import cached_share, drop, read_through
@@ -163,9 +163,13 @@ def _from(arms: Sequence[Arm], number: int) -> Sequence[Arm]:
 
 def _run(arm: Arm, cache: str, threads: int) -> dict[str, Any]:
     share = _prepare(arm, cache)
-    use_free_memory(_BESIDE_BYTES + 2 * sum(file.stat().st_size for file in arm.files))
-    path, ahead = str(arm.path), arm.start == "spare"
-    figures = start_peer(path) if arm.is_peer else start_ours(path, arm.precision, threads, ahead=ahead)
+    used = UsedMemory(_BESIDE_BYTES + 2 * sum(file.stat().st_size for file in arm.files))
+    if arm.is_peer:
+        used.release()
+        figures = start_peer(str(arm.path))
+    else:
+        ahead = arm.start == "spare"
+        figures = start_ours(str(arm.path), arm.precision, threads, ahead=ahead, on_hello=used.release)
     load_average = os.getloadavg()[0]
     return {"arm": arm.name, "cache": cache, "cached_share": share, "load_average": load_average} | asdict(figures)
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -55,18 +55,22 @@ class StartFigures:
     anonymous_bytes: int
 
 
-def start_ours(path: str, precision: str, load_threads: int, *, ahead: bool) -> StartFigures:
+def start_ours(
+    path: str, precision: str, load_threads: int, *, ahead: bool, on_hello: Callable[[], None]
+) -> StartFigures:
     """One engine process, gone when this returns. `ahead`: as a daemon's spare one, it has said Hello before it is told
     what to load. Raises ChildFailedError."""
-    with running(engine_spec(path, precision, load_threads), ahead=ahead) as (_, figures):
+    with running(engine_spec(path, precision, load_threads), ahead=ahead, on_hello=on_hello) as (_, figures):
         return figures
 
 
 @contextlib.contextmanager
-def running(spec: EngineSpec, *, ahead: bool = False) -> Iterator[tuple[int, StartFigures]]:
+def running(
+    spec: EngineSpec, *, ahead: bool = False, on_hello: Callable[[], None] = lambda: None
+) -> Iterator[tuple[int, StartFigures]]:
     """An engine process that has sampled a token: its number, and what that took. Raises ChildFailedError."""
     try:
-        with DrivenEngine(spec, ahead=ahead) as engine:
+        with DrivenEngine(spec, ahead=ahead, on_hello=on_hello) as engine:
             request = Generate(id=1, prompt_ids=_PROMPT, max_tokens=1, sampling=GREEDY, stop_ids=())
             engine.submit(request)
             first_s = _first_token(engine)
