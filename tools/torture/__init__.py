@@ -6,6 +6,7 @@ are likely the judge, a process of its own, asks a model that the tests load, wi
 
     __main__   options, the report, the exit status          session    start, phases, end
     client     the load, in a process of its own             acts       what is done to the daemon
+    stream     its end of one answer                         machine    cores and ports
     stage      the daemon, its document and what was seen    windows    which gap belongs to which step
     watch      what goes on beside the acts                  schedule   which act comes when
     evidence   what a run leaves                             verdict    evidence -> PASS and FAIL

@@ -18,8 +18,29 @@ from torture import http11
 from torture.clock import Clock
 from torture.messages import Asked, Closed, End, Open, Order, Ports, Rest, Resting, Said
 from torture.prompts import PROMPTS, body
+from torture.stream import Stream
 
 PATIENCE_S = 240.0
+_DATA, _DONE = b"data: ", b"data: [DONE]"
+
+
+class Choice(msgspec.Struct):
+    text: str
+    finish_reason: str | None
+
+
+class Failure(msgspec.Struct):
+    code: str
+
+
+class Event(msgspec.Struct):
+    """What of an event is looked at. It is one of the two."""
+
+    choices: tuple[Choice, ...] = ()
+    error: Failure | None = None
+
+
+_read_event = msgspec.json.Decoder(Event).decode
 
 
 @dataclass
@@ -29,6 +50,7 @@ class Exchange:
     tokens_at: list[float] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
     moved: int = 0
+    is_finished: bool = False  # says the answer; whole it is with its last line
     is_whole: bool = False
     code: str = ""
 
@@ -64,41 +86,51 @@ class Client:
         return exchange.asked(prompt % len(PROMPTS), sent_at, self._clock.now())
 
     async def _stream(self, prompt: int, exchange: Exchange) -> None:
-        connection = await self._connect(exchange)
-        answer = await http11.ask(connection, "POST", "/v1/completions", json.dumps(body(prompt)).encode())
+        refusal: list[bytes] = []
+
+        def take(line: bytes) -> None:
+            if stream.status == 200:
+                self._take(line, exchange)
+            else:
+                refusal.append(line)
+
+        request = http11.request_of("POST", "/v1/completions", json.dumps(body(prompt)).encode())
+        stream = Stream(request, take)
         try:
-            if answer.status != 200:
-                exchange.code = f"{answer.status} {_code(await answer.body())}"
-                return
-            is_finished = False
-            async for line in answer.lines():
-                if line == b"data: [DONE]":
-                    exchange.is_whole = is_finished and not exchange.code
-                elif line.startswith(b"data: "):
-                    is_finished |= self._take(line[6:], exchange)
+            await self._connect(stream, exchange)
+            await stream.ended
         finally:
-            answer.close()
+            stream.close()
+        if stream.status != 200:
+            exchange.code = f"{stream.status} {_code(b''.join(refusal))}"
 
-    def _take(self, data: bytes, exchange: Exchange) -> bool:
-        """One event. True when it says that the answer is at its end."""
-        event = json.loads(data)
-        if "error" in event:
-            exchange.code = event["error"]["code"]
-            return False
-        choice = event["choices"][0]
-        if choice["text"]:
+    def _take(self, line: bytes, exchange: Exchange) -> None:
+        """A line of an answer's body."""
+        if not line.startswith(_DATA):
+            return
+        if line == _DONE:
+            exchange.is_whole = exchange.is_finished and not exchange.code
+            return
+        event = _read_event(line[len(_DATA) :])
+        if event.error is not None:
+            exchange.code = event.error.code
+            return
+        (choice,) = event.choices
+        if choice.text:
             exchange.tokens_at.append(self._clock.now())
-            exchange.text.append(choice["text"])
-        return choice["finish_reason"] is not None
+            exchange.text.append(choice.text)
+        exchange.is_finished |= choice.finish_reason is not None
 
-    async def _connect(self, exchange: Exchange) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        tried: set[int] = set()
+    async def _connect(self, stream: Stream, exchange: Exchange) -> None:
+        loop, tried = asyncio.get_running_loop(), set[int]()
         while (port := next((each for each in self.ports if each not in tried), None)) is not None:
             tried.add(port)
             try:
-                return await http11.tcp(port)
+                await loop.create_connection(lambda: stream, "127.0.0.1", port)
             except ConnectionRefusedError:
                 exchange.moved += 1
+            else:
+                return
         raise ConnectionRefusedError
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+HEAD_END = b"\r\n\r\n"
 _LIMIT_BYTES = 1 << 24
 
 
 class Answer:
-    """A status and headers; the body comes by `lines` or `body`, once. `close` it."""
+    """A status and headers; the body comes by `body`, once. `close` it."""
 
     def __init__(
         self, status: int, headers: dict[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -25,16 +26,6 @@ class Answer:
 
     async def body(self) -> bytes:
         return b"".join([part async for part in self._parts()])
-
-    async def lines(self) -> AsyncIterator[bytes]:
-        """Whole lines without their ends. Raises IncompleteReadError for a body that breaks off."""
-        rest = b""
-        async for part in self._parts():
-            *lines, rest = (rest + part).split(b"\n")
-            for line in lines:
-                yield line.rstrip(b"\r")
-        if rest:
-            yield rest
 
     async def _parts(self) -> AsyncIterator[bytes]:
         if self.headers.get("transfer-encoding", "").lower() == "chunked":
@@ -55,10 +46,6 @@ class Answer:
         self._writer.close()
 
 
-async def tcp(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", port, limit=_LIMIT_BYTES)
-
-
 async def unix(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_unix_connection(path, limit=_LIMIT_BYTES)
 
@@ -70,14 +57,25 @@ async def ask(
     OSError, IncompleteReadError, ValueError."""
     reader, writer = connection
     try:
-        head = f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
-        kind = "content-type: application/json\r\n" if body else ""
-        writer.write(f"{head}{kind}\r\n".encode() + body)
+        writer.write(request_of(method, target, body))
         await writer.drain()
-        first, *rest = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        pairs = (line.partition(":") for line in rest if line)
-        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        return Answer(int(first.split(" ", 2)[1]), headers, reader, writer)
+        return Answer(*head_of(await reader.readuntil(HEAD_END)), reader, writer)
     except BaseException:
         writer.close()
         raise
+
+
+def request_of(method: str, target: str, body: bytes) -> bytes:
+    head = f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
+    kind = "content-type: application/json\r\n" if body else ""
+    return f"{head}{kind}\r\n".encode() + body
+
+
+def head_of(data: bytes) -> tuple[int, dict[str, str]]:
+    """Status and headers, with their names in lower case, of what ends in HEAD_END. Raises ValueError."""
+    first, *rest = data.decode("latin-1").split("\r\n")
+    words = first.split(" ", 2)
+    if len(words) < 2:
+        raise ValueError(f"no status line: {first[:80]!r}")
+    pairs = (line.partition(":") for line in rest if line)
+    return int(words[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}
