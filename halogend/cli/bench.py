@@ -27,7 +27,7 @@ def add(subparsers: Any) -> None:
     engine.add_argument("models", nargs="+", metavar="MODEL.gguf")
     engine.add_argument("--threads", type=int, help="of either side (default: the cores this process may use)")
     engine.add_argument("--runs", type=int, help="of each side, in turn; the median is shown (default 3)")
-    engine.add_argument("--precision", choices=("bf16", "fp32"), help="of our weights (default bf16)")
+    engine.add_argument("--precision", choices=("bf16", "fp32"), help="of our weights (default: as a daemon would)")
     engine.add_argument("--json", action="store_true", help="print figures of every run as JSON")
     engine.set_defaults(run=run_engine)
     dequant = kinds.add_parser(
@@ -102,7 +102,7 @@ def _add_load(kinds: Any) -> None:
         "--formats", help="of the synthetic models with --arms, with commas; v2-bf16, v2-int8, v2-int4 too"
     )
     load.add_argument("--dir", help="where it is made and kept (default .cache/bench)")
-    load.add_argument("--precision", help="what is held: bf16 (default), fp32, int8, int4")
+    load.add_argument("--precision", help="what is held: bf16, fp32, int8, int4 (default: as a daemon would)")
     load.add_argument("--threads", type=int, help="that load (default: as an engine chooses)")
     load.add_argument("--cache", help="the page cache before each run: warm, cold, both (default)")
     load.add_argument("--start", help="with --arms, engines that stand by (spare, the default), new ones, or both")

@@ -19,8 +19,8 @@ from halogend.config.schema import Document
 from halogend.control.builds import torch_kinds
 from halogend.control.devices import Look, facts_of
 from halogend.control.devices_look import take_look
+from halogend.obs.processor import has_bf16
 
-_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _VISIBLE = MappingProxyType({"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"})
 
 
@@ -95,21 +95,12 @@ def probe(
     seen = look(root)
     found = facts_of(seen, cpu, builds()) if seen.devices else ()
     usable, others = [each for each in found if not each.unusable], [each for each in found if each.unusable]
-    return Machine(len(cores), _has_bf16(root), (*usable, cpu, *others), seen)
+    return Machine(len(cores), has_bf16(root), (*usable, cpu, *others), seen)
 
 
 def _meminfo(root: Path) -> dict[str, int]:
     fields = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
     return {name.rstrip(":"): int(value) << 10 for name, value, *_ in fields}
-
-
-def _has_bf16(root: Path) -> bool:
-    words: set[str] = set()
-    for line in _lines(root / "proc/cpuinfo"):
-        name, _, value = line.partition(":")
-        if name.strip() in {"flags", "Features"}:
-            words.update(value.split())
-    return bool(words & _BF16_FLAGS)
 
 
 def _cgroup_limits(root: Path) -> list[int]:

@@ -14,13 +14,15 @@ import msgspec
 import pytest
 from support.tiny_models import tiny_gemma3, tiny_llama
 
+from halogend.control.machine import probe
 from halogend.engine.bench import full, gap, mixed
 from halogend.engine.bench.closed_loop import Asked, ClosedLoop, Kind, Measured, requests
-from halogend.engine.bench.driven import EngineLostError
+from halogend.engine.bench.driven import EngineLostError, kv_bytes, make_spec
 from halogend.engine.bench.http_stream import AnswerError, stream
-from halogend.engine.bench.judged import judge, parser
+from halogend.engine.bench.judged import judge, parser, patient_limits
 from halogend.engine.bench.quantiles import quantile
 from halogend.engine.bench.steps import fit
+from halogend.wire.policy import EnginePolicy
 from halogend.wire.stats import EngineStats
 
 SHORT, LONG = Kind("short", 5, 3, 7), Kind("long", 50, 9, 3)
@@ -42,6 +44,14 @@ def test_every_arm_is_given_the_same_requests_and_no_two_begin_alike() -> None:
     assert {len(request.ids) for request in asked} == {5, 50}
     assert 0.6 < sum(request.kind == SHORT for request in asked) / 400 < 0.8
     assert requests((SHORT, LONG), 4)(0).ids != asked[0].ids
+
+
+def test_benchmarks_compute_as_the_daemon_would(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "tiny.gguf").path
+    spec = make_spec(str(model), patient_limits(str(model), 64, 256, (2, 2), EnginePolicy()), 1)
+    there = {spec.precision, spec.compute_dtype, spec.kv_cache_dtype}
+    assert there == {probe().compute_of("cpu:0")}
+    assert spec.limits.pool_bytes == kv_bytes(str(model), 256, *there)
 
 
 async def test_a_closed_loop_measures_what_came_after_the_first_burst() -> None:

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from halogend.checkpoint.errors import CheckpointError
 from halogend.engine.bench.measure import BATCHES, PREFILL_TOKENS, measure
+from halogend.obs.processor import numbers
 from halogend.wire.environment import WORKER_ENVIRONMENT
 
 OURS = "halogend"
@@ -44,7 +45,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("models", nargs="+", metavar="MODEL.gguf")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of either side")
     parser.add_argument("--runs", type=int, default=3, help="of each side, in turn; the median is shown")
-    parser.add_argument("--precision", choices=("bf16", "fp32"), default="bf16", help="of our weights")
+    parser.add_argument(
+        "--precision",
+        choices=("bf16", "fp32"),
+        default=numbers(),
+        help="of our weights (default: as a daemon would)",
+    )
     parser.add_argument("--json", action="store_true", help="print figures of every run as JSON")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     return parser

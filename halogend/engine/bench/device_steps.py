@@ -116,11 +116,11 @@ def device_spec(model: str, device: str, kind: str, work: Work) -> EngineSpec:
         queue_timeout_s=0,
         request_timeout_s=0,
         prefill_chunk_tokens=work.chunk,
-        pool_bytes=kv_bytes(model, (work.most_rows + 2) * work.longest),
+        pool_bytes=kv_bytes(model, (work.most_rows + 2) * work.longest, "bf16"),
     )
     precision = kind.rpartition("-")[2] if kind in V2_FORMATS else "bf16"
     return msgspec.structs.replace(
-        make_spec(model, limits, threads=1),
+        make_spec(model, limits, 1, "bf16"),
         backend="triton",
         device=device,
         precision=precision,

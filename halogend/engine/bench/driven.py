@@ -21,6 +21,7 @@ from typing import Self, TypeVar
 
 from halogend.checkpoint.checkpoint import open_checkpoint
 from halogend.checkpoint.sizes import VALUE_BYTES
+from halogend.obs.processor import numbers
 from halogend.wire.channel import ChannelClosedError, WorkerChannel, wait
 from halogend.wire.control import (
     Commit,
@@ -60,10 +61,11 @@ class EngineLostError(Exception):
     """The engine ended, failed to start or fell silent; the message says which."""
 
 
-def kv_bytes(model: str, tokens: int, precision: str = "bf16") -> int:
-    """What `tokens` positions take in every layer, windows left aside. Raises CheckpointError."""
+def kv_bytes(model: str, tokens: int, precision: str = "") -> int:
+    """What `tokens` positions take in every layer, windows left aside; without a `precision` in the processor's own
+    numbers. Raises CheckpointError."""
     geometry = open_checkpoint(model, "auto").geometry
-    return tokens * geometry.layers * 2 * geometry.kv_heads * geometry.head_dim * VALUE_BYTES[precision]
+    return tokens * geometry.layers * 2 * geometry.kv_heads * geometry.head_dim * VALUE_BYTES[precision or numbers()]
 
 
 class Prompts:
@@ -78,8 +80,9 @@ class Prompts:
         return tuple(random.Random(number).choices(self._ids, k=tokens))  # noqa: S311 (a load, not a secret)
 
 
-def make_spec(model: str, limits: EngineLimits, threads: int, precision: str = "bf16") -> EngineSpec:
-    """As the daemon makes one for the CPU. Raises CheckpointError."""
+def make_spec(model: str, limits: EngineLimits, threads: int, precision: str = "") -> EngineSpec:
+    """As the daemon makes one for the CPU, in its own numbers where no `precision` is given. Raises CheckpointError."""
+    precision = precision or numbers()
     geometry = open_checkpoint(model, "auto").geometry
     return EngineSpec(
         path=model,

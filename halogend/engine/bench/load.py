@@ -25,6 +25,7 @@ from halogend.engine.bench.children import ChildFailedError, run_child
 from halogend.engine.bench.page_cache import cached_share, drop, read_through
 from halogend.engine.bench.report import Progress, columns, say, size
 from halogend.engine.bench.synthetic import FORMATS, NoSpaceError, make
+from halogend.obs.processor import numbers
 
 PRECISIONS = ("bf16", "fp32", "int8", "int4")
 CACHES = ("warm", "cold")
@@ -66,7 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--synthetic", type=size, metavar="SIZE", help="a model of random weights, as 4GiB or 300MiB")
     parser.add_argument("--format", choices=FORMATS, default="bf16", help="of the synthetic model (default bf16)")
     parser.add_argument("--dir", type=Path, default=_FOLDER, help="where it is made and kept (default .cache/bench)")
-    parser.add_argument("--precision", choices=PRECISIONS, default="bf16", help="what is held (default bf16)")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default=numbers(), help="what is held (default: as a daemon would)"
+    )
     parser.add_argument("--threads", type=int, default=0, help="that load (default: as an engine chooses)")
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both", help="state of the page cache")
     parser.add_argument("--runs", type=int, default=3, help="of each side, in turn; the median is shown")

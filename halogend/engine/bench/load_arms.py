@@ -32,6 +32,7 @@ from halogend.engine.bench.load_start import WINDOWS, engine_spec, memory_of, ru
 from halogend.engine.bench.page_cache import cached_share, drop, read_through
 from halogend.engine.bench.report import Progress, columns, say, size
 from halogend.engine.bench.synthetic import FORMATS, V2_FORMATS, NoSpaceError, make
+from halogend.obs.processor import numbers
 
 CACHES = ("cold", "warm")
 STARTS = ("spare", "new")
@@ -82,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--synthetic", type=size, metavar="SIZE", help="models of random weights, as 4GiB or 300MiB")
     parser.add_argument("--formats", type=formats, default=SYNTHETIC, help="of the synthetic models, with commas")
     parser.add_argument("--dir", type=Path, default=Path(".cache/bench"), help="where they are made and kept")
-    parser.add_argument("--precision", help="of every arm (default: as the file has its weights, else bf16)")
+    parser.add_argument("--precision", help="of every arm (default: as a daemon would)")
     parser.add_argument("--threads", type=int, default=0, help="that load (default: as an engine chooses)")
     parser.add_argument("--cache", choices=(*CACHES, "both"), default="both", help="state of the page cache")
     parser.add_argument(
@@ -107,11 +108,12 @@ def _arms(args: argparse.Namespace) -> Iterator[Arm]:
 
 
 def held_as(quantisation: str) -> str:
-    """In what weights are held that are stored so: in as many bits, where there is such a form."""
+    """In what weights are held that are stored so: in as many bits, where there is such a form; else in the processor's
+    own numbers."""
     stored = quantisation.lower()
     if "int4" in stored or stored.startswith(("q4", "iq4")):
         return "int4"
-    return "int8" if "int8" in stored or stored.startswith("q8") else "bf16"
+    return "int8" if "int8" in stored or stored.startswith("q8") else numbers()
 
 
 def formats(text: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from halogend.engine.interface import Loaded
 from halogend.engine.loading import load_threads
 from halogend.engine.progress import Progress
 from halogend.engine.worker import load_into
+from halogend.obs.processor import numbers
 from halogend.wire.specs import EngineLimits, EngineSpec
 
 _POOL_BYTES = 1 << 30  # reserved, touched only where the warm-up writes
@@ -61,8 +62,9 @@ def ours(path: str, precision: str, threads: int) -> OurFigures:
 
 
 def load_spec(path: str, precision: str, threads: int) -> EngineSpec:
-    """What both sides load. Products are in `precision` where that is a number format, else in bf16."""
-    numbers = precision if precision in VALUE_BYTES else "bf16"
+    """What both sides load. Products are in `precision` where that is a number format, else in the processor's own
+    numbers."""
+    products = precision if precision in VALUE_BYTES else numbers()
     limits = EngineLimits(
         max_model_len=_CONTEXT,
         max_batch=1,
@@ -76,9 +78,9 @@ def load_spec(path: str, precision: str, threads: int) -> EngineSpec:
         path=path,
         load_format="auto",
         precision=precision,
-        compute_dtype=numbers,
+        compute_dtype=products,
         stretched=False,
-        kv_cache_dtype=numbers,
+        kv_cache_dtype=products,
         flash_attention=True,
         backend="cpu",
         max_model_len=_CONTEXT,

@@ -19,9 +19,11 @@ from typing import IO, Any
 
 import msgspec
 
+from halogend.checkpoint.sizes import VALUE_BYTES
 from halogend.engine.bench.children import ChildFailedError
 from halogend.engine.bench.driven import GREEDY, PATIENCE_S, DrivenEngine, EngineLostError, make_spec
 from halogend.engine.bench.servers import free_port
+from halogend.obs.processor import numbers
 from halogend.wire.requests import Generate
 from halogend.wire.specs import EngineLimits, EngineSpec
 
@@ -90,7 +92,8 @@ def running(
 
 
 def engine_spec(path: str, precision: str, load_threads: int) -> EngineSpec:
-    """On all cores; products in `precision` where that is a number format, else in bf16. Raises CheckpointError."""
+    """On all cores; products in `precision` where that is a number format, else in the processor's own numbers. Raises
+    CheckpointError."""
     limits = EngineLimits(
         max_model_len=_CONTEXT,
         max_batch=1,
@@ -100,8 +103,8 @@ def engine_spec(path: str, precision: str, load_threads: int) -> EngineSpec:
         prefill_chunk_tokens=0,
         pool_bytes=_POOL_BYTES,
     )
-    numbers = precision if precision in ("bf16", "fp32") else "bf16"
-    spec = make_spec(path, limits, len(os.sched_getaffinity(0)), numbers)
+    products = precision if precision in VALUE_BYTES else numbers()
+    spec = make_spec(path, limits, len(os.sched_getaffinity(0)), products)
     return msgspec.structs.replace(spec, precision=precision, load_threads=load_threads)
 
 

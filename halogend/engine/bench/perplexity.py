@@ -1,8 +1,8 @@
 """`halogend bench perplexity`: what each quantisation of a v2 checkpoint costs in quality, side by side.
 
-Each model is converted to bf16, int8, int4 and fp8, each of these is served as it lies (fp8, which no kernel here
-multiplies, in bf16), and the perplexity of one fixed text is taken: e to the mean of what the tokens' logarithms of
-probability fall short of 0. Figures are printed, never judged.
+Each model is converted to bf16, int8, int4 and fp8, each of these is served as it lies (bf16, and fp8, which no kernel
+here multiplies, in the processor's own numbers), and the perplexity of one fixed text is taken: e to the mean of what
+the tokens' logarithms of probability fall short of 0. Figures are printed, never judged.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.sched.step import StepItem, StepPlan
 from halogend.wire.specs import EngineLimits
 
-SERVED = {"bf16": "bf16", "int8": "int8", "int4": "int4", "fp8": "bf16"}
-"""By policy: the precision that it is served in."""
+SERVED = {"bf16": "", "int8": "int8", "int4": "int4", "fp8": ""}
+"""By policy: the precision that it is served in; empty: the processor's own."""
 _ROWS = 32  # positions a step, each with the logits of a whole vocabulary
 _MOST_TOKENS = 2048
 
@@ -95,7 +95,8 @@ def encoded(model: str, text: str) -> list[int]:
 
 
 def perplexity(model: str, tokens: Sequence[int], precision: str, threads: int) -> float:
-    """Of `tokens`, the first of them given. Products are computed in bf16. Raises CheckpointError."""
+    """Of `tokens`, the first of them given. Products are in the processor's own numbers, and so are weights without a
+    `precision`. Raises CheckpointError."""
     loaded = _loaded(model, len(tokens), precision, threads)
     losses = [_losses(loaded, tokens, start) for start in range(0, len(tokens) - 1, _ROWS)]
     return math.exp(torch.cat(losses).mean().item())
@@ -127,7 +128,8 @@ def _loaded(model: str, count: int, precision: str, threads: int) -> Loaded:
         prefill_chunk_tokens=0,
         pool_bytes=pool,
     )
-    loaded = load(msgspec.structs.replace(make_spec(model, limits, threads), precision=precision), Progress())
+    spec = make_spec(model, limits, threads)
+    loaded = load(msgspec.structs.replace(spec, precision=precision or spec.precision), Progress())
     loaded.runner.set_threads(threads)
     return loaded
 
