@@ -6,7 +6,7 @@
 * Errors below HTTP have the shape of all others.
 
 What the applications may ask of it stands in the scope's state: `peer`, who is at the other end of
-a unix socket or None; `gone()`, whether what is sent now reaches nobody.
+a unix socket or None; `gone()`, whether what is sent now reaches nobody; `more(data)`, which writes a part of a body.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Connection(H11Protocol):
         # Under TLS the mark must be above nothing: asyncio looks at it after each write, and 0 is always reached.
         self._is_tls = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=int(self._is_tls), low=0)
-        self.app_state = {"peer": _peer(transport), "gone": transport.is_closing}
+        self.app_state = {"peer": _peer(transport), "gone": transport.is_closing, "more": self._write_more}
         self._await_head()
         if self._shared.is_ending:
             self.shutdown()
@@ -144,6 +144,20 @@ class Connection(H11Protocol):
 
     def abort(self) -> None:
         self.transport.abort()
+
+    # --- a body that comes in many small parts --------------------------------------------------
+
+    def _write_more(self, data: bytes) -> bool:
+        """A part of a body of unknown length, neither empty nor the last, as `send` would write it, at once: the way
+        there through the applications' layers and h11's states costs several times what writing does. False, and
+        nothing is written, where `send` would have to wait or the body is not sent in chunks."""
+        cycle, conn = self.cycle, self.conn
+        if cycle is None or self.flow.write_paused or conn.our_state is not h11.SEND_BODY:
+            return False
+        if conn.their_http_version != b"1.1" or cycle.scope["method"] == "HEAD":
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
 
     # --- a peer that sends nothing --------------------------------------------------------------
 

@@ -72,12 +72,26 @@ class Exchange:
         finally:
             if self.answer is not None:
                 self.answer.close()
+                self.answer.tap = None
             seconds = self._clock() - self._began
             self._metrics.request_ended(self._label(), outcome, seconds)
             if self.answer is not None and (outcome in _COMPLETE or is_fault(outcome)):
                 self._router.record_end(self.model, self.answer.generation, is_error=is_fault(outcome))
             if outcome in _COMPLETE:
                 self._router.record_duration(self.model, seconds)
+
+    def tap(self, write: Callable[[str], bool]) -> None:
+        """From now on text goes to `write` as soon as it is here, as long as nothing waits before it. What that does
+        not take (False) comes by `events`, and so does whatever follows until it was taken there."""
+
+        def take(event: Delta) -> bool:
+            if event.text and not write(event.text):
+                return False
+            self._mark_token(event)
+            return True
+
+        if self.answer is not None:
+            self.answer.tap = take
 
     @property
     def model(self) -> str:

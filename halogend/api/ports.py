@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 from halogend.control.draining import Draining
@@ -11,11 +11,14 @@ from halogend.control.planning import Given
 from halogend.control.push import Push
 from halogend.control.receipts import Receipt
 from halogend.control.requests import InferenceRequest, ServedModel
-from halogend.wire.requests import TextEvent
+from halogend.wire.requests import Delta, TextEvent
 
 
 class Answer(Protocol):
-    """One request's hold on a generation; the holder must `close` it, whatever happens."""
+    """One request's hold on a generation; the holder must `close` it, whatever happens. A Delta before which nothing
+    waits in `events` is offered to `tap` first, which takes it or does not (False), and must not wait."""
+
+    tap: Callable[[Delta], bool] | None
 
     @property
     def model(self) -> str:

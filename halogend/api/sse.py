@@ -54,8 +54,9 @@ class EventStream:
         self._keep_alive_s = keep_alive_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        writer = _Writer(send, self._headers, gone_of(scope), more_of(scope))
         try:
-            await until_gone(receive, self._run(_Writer(send, self._headers, gone_of(scope))))
+            await until_gone(receive, self._run(writer))
         except ClientGoneError:
             log.debug("client_gone", model=self._exchange.model)
 
@@ -79,6 +80,7 @@ class EventStream:
             if not opened:
                 opened = True
                 await writer.write(self._shape.opening(model))
+                self._exchange.tap(lambda text: writer.write_now(self._shape.delta(self._exchange.model, text)))
             if isinstance(event, Finished):
                 ended = True
                 await writer.write(self._shape.closing(model, event))
@@ -89,13 +91,17 @@ class EventStream:
 
 
 class _Writer:
-    """One response. The stream and the ticker both write; the lock keeps their events whole."""
+    """One response. The stream and the ticker both write; the lock keeps their events whole and in order."""
 
-    def __init__(self, send: Send, headers: dict[str, str], gone: Callable[[], bool]) -> None:
+    def __init__(
+        self, send: Send, headers: dict[str, str], gone: Callable[[], bool], more: Callable[[bytes], bool]
+    ) -> None:
         self._send = send
         self._gone = gone
+        self._more = more
         self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
         self._lock = asyncio.Lock()
+        self._about_to = 0  # write: those who have the lock or wait for it
         self._started = False
         self._loop = asyncio.get_running_loop()
         self._wrote_at = self._loop.time()
@@ -104,6 +110,14 @@ class _Writer:
         data = b"".join(map(data_line, chunks))
         if data:
             await self._put(data)
+
+    def write_now(self, chunks: Iterable[dict[str, Any]]) -> bool:
+        """Without waiting, where the response has begun, nobody else is about to write and the client takes what is
+        written; else nothing (False)."""
+        if self._about_to or self._gone() or not self._more(b"".join(map(data_line, chunks))):
+            return False
+        self._wrote_at = self._loop.time()
+        return True
 
     async def tick(self, every_s: float) -> None:
         """Writes a comment after each `every_s` without a byte, for ever."""
@@ -125,14 +139,18 @@ class _Writer:
         await self._put(data_line(body_of(error)), last=True)
 
     async def _put(self, data: bytes, *, last: bool = False) -> None:
-        async with self._lock:
-            if not self._started:
-                self._started = True
-                await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
-            await self._send({"type": "http.response.body", "body": data, "more_body": not last})
-            if self._gone() and not last:  # the server drops such bytes in silence
-                raise ClientGoneError
-            self._wrote_at = self._loop.time()
+        self._about_to += 1
+        try:
+            async with self._lock:
+                if not self._started:
+                    self._started = True
+                    await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
+                await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+                if self._gone() and not last:  # the server drops such bytes in silence
+                    raise ClientGoneError
+                self._wrote_at = self._loop.time()
+        finally:
+            self._about_to -= 1
 
 
 def data_line(content: dict[str, Any]) -> bytes:
@@ -147,6 +165,12 @@ def gone_of(scope: Scope) -> Callable[[], bool]:
     """How to ask whether the client has left; without our own listener nobody knows before `receive`."""
     gone: Callable[[], bool] = (scope.get("state") or {}).get("gone", lambda: False)
     return gone
+
+
+def more_of(scope: Scope) -> Callable[[bytes], bool]:
+    """How to write a part of the body at once; without our own listener everything goes by `send`."""
+    more: Callable[[bytes], bool] = (scope.get("state") or {}).get("more", lambda data: False)
+    return more
 
 
 async def _nothing() -> dict[str, Any]:

@@ -11,19 +11,26 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import structlog
+
 from halogend.control.client import ENGINE_DIED, Order, failed
 from halogend.control.replica import Replica
 from halogend.control.requests import InferenceRequest, RequestError
 from halogend.wire.requests import Accepted, Delta, Finished, TextEvent
 
+log = structlog.get_logger(__name__)
+
 Redispatch = Callable[["Answer"], Awaitable[None]]
+Tap = Callable[[Delta], bool]
+"""Takes a token's text the moment it comes, or leaves it to `events` (False). Must not wait."""
 
 
 class Answer:
     """Single writer: the router, and the event callback of the current replica.
 
-    `events` yields at most one Accepted, then Deltas, then exactly one Finished. `close` may be
-    called at any time and frees the engine's memory within a step.
+    `events` yields at most one Accepted, then Deltas, then exactly one Finished. With a `tap` a Delta before which
+    nothing waits is offered there first: to wake whoever reads `events` costs more than all that is done with a
+    token. `close` may be called at any time and frees the engine's memory within a step.
     """
 
     def __init__(self, model: str, request: InferenceRequest, seed: int, redispatch: Redispatch) -> None:
@@ -36,6 +43,7 @@ class Answer:
         self.has_token = False
         self.holder: Replica | None = None
         self.failed_on: Replica | None = None
+        self.tap: Tap | None = None
         self._redispatch = redispatch
         self._id = 0
         self._epoch = 0
@@ -104,10 +112,22 @@ class Answer:
             return
         if isinstance(event, Delta):
             self.has_token = True
+            if self._is_tapped(event):
+                return
         elif isinstance(event, Finished):
             self.failed_on = self.holder
             self._release()
         self._push(event)
+
+    def _is_tapped(self, event: Delta) -> bool:
+        if self.tap is None or self._events:
+            return False
+        try:
+            return self.tap(event)
+        except Exception:  # this request's fault, met again by its own reader; the stream brings others' tokens too
+            log.exception("tap_failed", model=self.model)
+            self.tap = None
+            return False
 
     def _push(self, event: TextEvent) -> None:
         self._events.append(event)

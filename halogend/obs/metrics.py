@@ -79,7 +79,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._rows = {row.name: row for row in METRICS}
         self._made = {row.name: _make(row, self._registry) for row in METRICS}
-        self._series: dict[str, set[tuple[str, ...]]] = {row.name: set() for row in METRICS}
+        self._series: dict[str, dict[tuple[str, ...], Counter | Gauge | Histogram]] = {row.name: {} for row in METRICS}
         self._counted: dict[tuple[str, int, str, str], int] = {}  # an engine's counter as it was told last
         self._gaps: dict[tuple[str, int], deque[float]] = {}
         self._forgotten: set[str] = set()
@@ -264,10 +264,12 @@ class Metrics:
             metric.observe(value)
 
     def _touch(self, name: str, labels: tuple[str, ...]) -> Counter | Gauge | Histogram | None:
+        if (series := self._series[name].get(labels)) is not None:
+            return series
         if self._rows[name].labels[:1] == MODEL and labels[0] in self._forgotten:
             return None
-        self._series[name].add(labels)
-        return self._made[name].labels(*labels) if labels else self._made[name]
+        self._series[name][labels] = made = self._made[name].labels(*labels) if labels else self._made[name]
+        return made
 
     def _count(self, model: str, generation: int, name: str, value: int, kind: str = "") -> None:
         """`kind` is the label behind `model`, of counters that have one."""
@@ -279,7 +281,7 @@ class Metrics:
     def _drop(self, name: str, prefix: tuple[str, ...]) -> None:
         for labels in [each for each in self._series[name] if each[: len(prefix)] == prefix]:
             self._made[name].remove(*labels)
-            self._series[name].discard(labels)
+            del self._series[name][labels]
 
 
 def _make(row: MetricRow, registry: CollectorRegistry) -> Counter | Gauge | Histogram:

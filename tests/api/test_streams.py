@@ -89,6 +89,69 @@ async def test_a5_a_silent_stream_gets_comments() -> None:
     assert text_of(events_of(body[body.index("data: ") :])) == "late"
 
 
+@pytest.mark.parametrize("path", ROUTES)
+async def test_text_is_written_as_it_comes_and_in_the_same_bytes(path: str) -> None:
+    """What is there before the stream is open goes one way, what comes then the other."""
+    bodies = []
+    for _ in range(2):
+        router = ScriptedRouter(manual=bool(bodies))
+        router.script = lambda _: [*deltas("a", "\u2028b", "", "c"), finished()]
+        async with served(World(router)) as (_, port), wire(port) as client:
+            client.post(path, ROUTES[path](stream=True, stream_options={"include_usage": True}))
+            answer = await router.answers.get()
+            if router.manual:
+                answer.push(*deltas("a"))
+            assert "200 ok" in await client.head()
+            if router.manual:
+                await soon(answer.is_tapped)
+                answer.push(*deltas("\u2028b", "", "c"))
+                assert len(answer.tapped) == 3
+                answer.push(finished())
+            bodies.append(await chunked(client.reader))
+    assert bodies[0] == bodies[1]
+    assert text_of(events_of(bodies[0].decode())) == "a\u2028bc"
+
+
+async def test_text_keeps_its_order_when_the_client_takes_it_slowly() -> None:
+    router = ScriptedRouter(manual=True)
+    world = World(router)
+    texts = [f"{number} {'x' * 5000};" for number in range(2000)]
+    async with served(world) as (listener, port), wire(port, limit=1 << 20) as client:
+        client.post(CHAT, chat(stream=True))
+        answer = await router.answers.get()
+        answer.push(*deltas(texts[0]))
+        assert "200 ok" in await client.head()
+        for text in texts[1:]:
+            answer.push(*deltas(text))
+            await asyncio.sleep(0)
+        (connection,) = listener._all()
+        assert connection.flow.write_paused
+        assert 0 < len(answer.tapped) < len(texts) - 1
+        reading = asyncio.create_task(chunked(client.reader))
+        await connection.flow.drain()
+        answer.push(*deltas("last"), finished())
+        body = (await reading).decode()
+    assert text_of(events_of(body)) == "".join(texts) + "last"
+    assert world.sample("inter_token_seconds_count", model="chat") == len(texts)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_a_client_without_chunks_gets_the_same_text(version: str) -> None:
+    router = ScriptedRouter(manual=True)
+    async with served(World(router)) as (_, port), wire(port) as client:
+        client.writer.write(post(CHAT, chat(stream=True)).replace(b"HTTP/1.1", f"HTTP/{version}".encode()))
+        answer = await router.answers.get()
+        answer.push(*deltas("a"))
+        head = await client.head()
+        await soon(answer.is_tapped)
+        answer.push(*deltas("b"), finished())
+        is_chunked = version == "1.1"
+        assert ("transfer-encoding: chunked" in head) is is_chunked
+        assert bool(answer.tapped) is is_chunked
+        body = await (chunked(client.reader) if is_chunked else client.reader.read())
+    assert text_of(events_of(body.decode())) == "ab"
+
+
 async def test_no_comment_while_tokens_come() -> None:
     async with served(World(ScriptedRouter())) as (_, port), wire(port) as client:
         client.post(CHAT, chat(stream=True))

@@ -83,6 +83,66 @@ async def test_events_come_in_order_and_the_lease_ends_with_the_last(serving):
     assert not generation.leases
 
 
+@pytest.fixture
+async def reading(serving):
+    """A factory: an answer that has begun with `a`, a way to send it another token, and what `events` brings of it."""
+    router, tasks = Router(), []
+    text, _ = await serving(router)
+
+    async def read(answer, told):
+        async for event in answer.events():
+            told.put_nowait(event.text if isinstance(event, Delta) else type(event).__name__)
+
+    async def make():
+        answer, told = await router.submit(request()), asyncio.Queue()
+        sent = (await text.until_submitted(len(tasks) + 1))[-1]
+        tasks.append(asyncio.create_task(read(answer, told)))
+        text.accept(sent)
+        text.token(sent, "a")
+        assert [await told.get(), await told.get()] == ["Accepted", "a"]
+        return answer, lambda word: text.token(sent, word) if word else text.finish(sent), told
+
+    yield make
+    await asyncio.gather(*tasks)
+
+
+async def test_a_tap_takes_what_nothing_waits_before_and_leaves_the_rest_to_events(reading):
+    answer, send, told = await reading()
+    taken = []
+    answer.tap = lambda event: event.text != "left" and taken.append(event.text) is None
+    for word in ("b", "left"):
+        send(word)
+    assert await told.get() == "left"
+    send("c")
+    send("")
+    assert await told.get() == "Finished"
+    assert taken == ["b", "c"]
+
+
+async def test_a_tap_takes_nothing_before_what_waits(reading):
+    answer, send, told = await reading()
+    answer._push(Delta(id=1, text="waits", tokens=1))
+    answer.tap = lambda event: event.text == "comes"
+    answer._take(answer._epoch, Delta(id=1, text="comes", tokens=1))
+    send("")
+    assert [await told.get() for _ in range(3)] == ["waits", "comes", "Finished"]
+
+
+async def test_a_tap_that_fails_is_its_own_requests_fault(reading):
+    answer, send, told = await reading()
+    _, send_other, told_other = await reading()
+
+    def fail(event):
+        raise ZeroDivisionError(event.text)
+
+    answer.tap = fail
+    for word in ("b", ""):
+        send(word)
+        send_other(word)
+    assert [await told.get(), await told.get()] == ["b", "Finished"]
+    assert [await told_other.get(), await told_other.get()] == ["b", "Finished"]
+
+
 async def test_the_request_wins_over_the_models_defaults_and_the_seed_is_kept(serving):
     router = Router()
     text, _ = await serving(router)

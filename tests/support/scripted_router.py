@@ -39,18 +39,33 @@ def failed(code: str, message: str = "it went wrong", param: str | None = None) 
 
 
 class ScriptedAnswer:
-    """`push` events at any time; `closed` is set when the holder lets go."""
+    """`push` events at any time; `closed` is set when the holder lets go. `tapped` are those that its tap took."""
 
     def __init__(self, model: str, generation: int) -> None:
         self.model = model
         self.generation = generation
         self.closed = asyncio.Event()
         self.broken = False
+        self.is_tapped = asyncio.Event()
+        self.tapped: list[Delta] = []
+        self._tap: Callable[[Delta], bool] | None = None
         self._events: asyncio.Queue[TextEvent] = asyncio.Queue()
+
+    @property
+    def tap(self) -> Callable[[Delta], bool] | None:
+        return self._tap
+
+    @tap.setter
+    def tap(self, tap: Callable[[Delta], bool] | None) -> None:
+        self._tap = tap
+        self.is_tapped.set()
 
     def push(self, *events: TextEvent) -> None:
         for event in events:
-            self._events.put_nowait(event)
+            if isinstance(event, Delta) and self._events.empty() and self.tap is not None and self.tap(event):
+                self.tapped.append(event)
+            else:
+                self._events.put_nowait(event)
 
     async def events(self) -> AsyncIterator[TextEvent]:
         while True:
