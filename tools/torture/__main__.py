@@ -36,13 +36,21 @@ def main() -> int:
             evidence = asyncio.run(_interruptible(options))
         finally:
             if args.log:
-                args.log.write_bytes((options.folder / "daemon.log").read_bytes())
+                _keep_log(options.folder / "daemon.log", args.log)
     lines = verdict(evidence)
     is_failed = failed(lines, strict=args.strict)
     print("\n".join(_text(lines, evidence, is_failed=is_failed)))
     if args.json:
         args.json.write_text(json.dumps(_view(lines, evidence, is_failed=is_failed), indent=1) + "\n")
     return int(is_failed)
+
+
+def _keep_log(log: Path, into: Path) -> None:
+    """A run may have ended before there was one: why it did is what is told, and this beside it."""
+    try:
+        into.write_bytes(log.read_bytes())
+    except OSError as error:
+        print(f"the daemon's log is not kept: {error}", file=sys.stderr, flush=True)
 
 
 def _count(stated: int | None, share: float) -> int:
