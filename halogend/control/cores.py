@@ -20,9 +20,10 @@ class Cores:
         self.count = count
         self._engines: list[Replica] = []
 
-    def share(self, cores: Sequence[int] = ()) -> int:
-        """Threads for a newcomer on `cores` (none: all) beside the engines that serve."""
-        return self._threads(cores, [*(each.spec.cores for each in self._engines), cores])
+    def share(self, cores: Sequence[int] = (), others: Iterable[Sequence[int]] = ()) -> int:
+        """Threads for a newcomer on `cores` (none: all) beside the engines that serve; `others` are the cores of those
+        that come with it."""
+        return self._threads(cores, [*(each.spec.cores for each in self._engines), cores, *others])
 
     def join(self, *engines: Replica) -> None:
         """Those that serve from now on; one that does already is left alone."""

@@ -43,7 +43,7 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
     processes are gone."""
     wanted = Wanted(target, target.parts)
     async with admitted(unit, wanted, house, record) as pools:
-        specs = [_spec(part, kv_bytes, house, fingerprint) for part, kv_bytes in zip(wanted.parts, pools, strict=True)]
+        specs = _specs(wanted.parts, pools, house, fingerprint)
         generation = unit.loading = house.make(specs, unit.next_number())
         take_room(unit, house)
         try:
@@ -75,7 +75,7 @@ async def load_replicas(
     """Further replicas of a generation that serves; they take no request yet. Raises as `load` does."""
     fingerprint = generation.spec.fingerprint
     async with admitted(unit, wanted, house, record) as pools:
-        specs = [_spec(part, kv_bytes, house, fingerprint) for part, kv_bytes in zip(wanted.parts, pools, strict=True)]
+        specs = _specs(wanted.parts, pools, house, fingerprint)
         replicas = generation.coming = tuple(generation.make(spec) for spec in specs)
         try:
             async with house.step(record, "load") as step:
@@ -118,8 +118,13 @@ def _give_spare(replicas: Sequence[Replica], house: House, step: StepRecord) -> 
         step.detail.update(spare_worker=taker)
 
 
-def _spec(part: Target, kv_bytes: int, house: House, fingerprint: str) -> ReplicaSpec:
-    return replace(part.spec, engine=_engine(part, kv_bytes, house), text=_text(part, house), fingerprint=fingerprint)
+def _specs(parts: Sequence[Target], pools: Iterable[int], house: House, fingerprint: str) -> list[ReplicaSpec]:
+    """Of replicas that are loaded side by side."""
+    engines = [_engine(part, parts, kv_bytes, house) for part, kv_bytes in zip(parts, pools, strict=True)]
+    return [
+        replace(part.spec, engine=engine, text=_text(part, house), fingerprint=fingerprint)
+        for part, engine in zip(parts, engines, strict=True)
+    ]
 
 
 async def present_fingerprint(target: Target) -> str:
@@ -132,11 +137,12 @@ async def present_fingerprint(target: Target) -> str:
         return planned
 
 
-def _engine(target: Target, kv_bytes: int, house: House) -> EngineSpec:
+def _engine(target: Target, beside: Iterable[Target], kv_bytes: int, house: House) -> EngineSpec:
     """The engine as it starts now: its part of the cores, and what there is room for."""
+    others = [each.spec.cores for each in beside if each is not target]
     return msgspec.structs.replace(
         target.spec.engine,
-        threads=house.cores.share(target.spec.cores),
+        threads=house.cores.share(target.spec.cores, others),
         limits=with_pool(target, kv_bytes),
         loader_niceness=house.niceness(ENGINE_NICENESS),
     )

@@ -32,6 +32,7 @@ def nurse(unit: Unit, generation: Generation, house: House) -> None:
     def lost(replica: Replica) -> None:
         if unit.probation is not None and unit.serving is generation:
             unit.probation.fail(f"{replica.name} died: {replica.reason}")
+        house.cores.leave(replica)  # however long it takes until another is in its place
         if unit.serving is generation:
             house.show_replicas(generation)
             generation.attended.begin(replica, _mend(unit, generation, replica, house))
@@ -60,7 +61,7 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
             return
         try:
             async with house.loads:
-                newcomer = await _started(generation, dead)
+                newcomer = await _started(generation, dead, house)
             await _take_what_came(generation, newcomer, dead)
             _learn(unit, newcomer, house)
         except Exception as error:  # noqa: BLE001  whatever it was: nobody else would ever try again
@@ -68,7 +69,6 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
             _log.error("replica_not_started", model=unit.name, replica=dead.name, error=dead.trouble)
             continue
         newcomer.deaths = deaths
-        house.cores.leave(dead)
         generation.join(newcomer, instead_of=dead)
         house.cores.join(newcomer)
         house.show_replicas(generation)
@@ -76,9 +76,9 @@ async def _mend(unit: Unit, generation: Generation, dead: Replica, house: House)
         return
 
 
-async def _started(generation: Generation, dead: Replica) -> Replica:
+async def _started(generation: Generation, dead: Replica, house: House) -> Replica:
     """It could serve; with what was committed before. Raises StartError; its processes are gone then."""
-    newcomer = generation.make(beside_others(dead.present_spec), instead_of=dead)
+    newcomer = generation.make(beside_others(dead.present_spec, house.cores.share(dead.spec.cores)), instead_of=dead)
     try:
         await check_unchanged(newcomer.spec)  # another model beside the others would be worse than none
         await newcomer.start()
@@ -110,16 +110,17 @@ def _learn(unit: Unit, newcomer: Replica, house: House) -> None:
         house.learn([newcomer], [unit.active.part_on(newcomer.spec.device) or unit.active])
 
 
-def beside_others(spec: ReplicaSpec) -> ReplicaSpec:
-    """To be loaded where others of its generation serve, which it may not have been at first."""
-    engine = msgspec.structs.replace(spec.engine, loader_niceness=ENGINE_NICENESS)
+def beside_others(spec: ReplicaSpec, threads: int) -> ReplicaSpec:
+    """To be loaded where others of its generation serve, which it may not have been at first: `threads` is its part of
+    the cores now."""
+    engine = msgspec.structs.replace(spec.engine, loader_niceness=ENGINE_NICENESS, threads=threads)
     return replace(spec, engine=engine, text=msgspec.structs.replace(spec.text, loader_niceness=TEXT_NICENESS))
 
 
 def _is_current(newcomer: Replica, dead: Replica) -> bool:
     newcomer.weight = dead.weight
-    own, wanted = newcomer.present_spec, beside_others(dead.present_spec)
-    return own == wanted
+    own = newcomer.present_spec
+    return own == beside_others(dead.present_spec, own.engine.threads)
 
 
 async def _catch_up(generation: Generation, newcomer: Replica, dead: Replica) -> None:

@@ -149,7 +149,7 @@ class _Course:
         # With what it was measured to take before.
         known = None if part is None else part.over(was.memory.surplus_bytes)
         spec = was.present_spec if known is None else self._fitting(was, known)
-        again = self.old.make(beside_others(spec), instead_of=was)
+        again = self.old.make(beside_others(spec, self.house.cores.share(spec.cores)), instead_of=was)
         if known is not None:
             self.house.enter(again, replace(known.holding, kv_bytes=again.engine_limits.pool_bytes))
         return again, part
