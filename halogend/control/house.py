@@ -161,15 +161,14 @@ class House:
     def learn(self, replicas: Iterable[Replica], parts: Iterable[Target]) -> None:
         """They are loaded and measured: the ledger has their working memory as it is from here on, whatever stood in
         their places before."""
-        for replica, part in zip(replicas, parts, strict=True):
-            replica.learn(part.holding)
+        for replica, wanted in zip(replicas, parts, strict=True):
             held = self.ledger.holding(replica.name)
-            if held is None:
-                continue
+            part = wanted if held is None else wanted.lying_as(held)
+            replica.learn(part.holding)
             own = part.over(replica.memory.surplus_bytes).holding
-            learnt = replace(held, working_bytes=own.working_bytes, host_bytes=own.host_bytes)
-            if learnt != held:
-                self.enter(replica, learnt)
+            self.ledger.drop(replica.name, _MEASURED)
+            if self.ledger.learn(replica.name, own.working_bytes, own.host_bytes):
+                self._show(replica.name)
                 self.tell_of_room()
 
     def _look_at(self, replica: Replica) -> None:

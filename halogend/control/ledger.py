@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from halogend.config.facts import MappedFile, mapped_bytes
@@ -137,6 +137,16 @@ class Ledger:
         entry.settled = entry.claims.pop(key)
         self._tell()
         return before - entry.holding.total_bytes
+
+    def learn(self, generation: str, working_bytes: int, host_bytes: int) -> bool:
+        """It was measured: it holds so much beside weights and pool, and what is claimed stays claimed. Was it another
+        figure before?"""
+        entry = self._entries.get(generation)
+        if entry is None or (entry.settled.working_bytes, entry.settled.host_bytes) == (working_bytes, host_bytes):
+            return False
+        entry.settled = replace(entry.settled, working_bytes=working_bytes, host_bytes=host_bytes)
+        self._tell()
+        return True
 
     def leave(self, generation: str) -> Holding | None:
         entry, standing_by = self._entries.pop(generation, None), self._standing_by.pop(generation, None)

@@ -22,6 +22,7 @@ from halogend.config.codes import Code
 from halogend.control.admission import Wanted, unless_superseded
 from halogend.control.generation import Generation
 from halogend.control.house import House
+from halogend.control.ledger import Holding
 from halogend.control.load import check_unchanged, load_replicas
 from halogend.control.mend import beside_others
 from halogend.control.receipts import ModelRecord
@@ -70,7 +71,8 @@ async def roll(unit: Unit, old: Generation, target: Target, house: House, record
 
 @dataclass
 class _Course:
-    """How far it has come: `ended` are the old replicas that gave way, in order. Single writer: `roll`."""
+    """How far it has come: `ended` are the old replicas that gave way, in order, and `held` what they did. Single
+    writer: `roll`."""
 
     unit: Unit
     old: Generation
@@ -78,6 +80,7 @@ class _Course:
     house: House
     record: ModelRecord | None
     ended: list[Replica] = field(default_factory=list)
+    held: dict[Replica, Holding] = field(default_factory=dict)
     leaver: Leaver | None = None
     ending: asyncio.Task[None] | None = None
 
@@ -85,6 +88,8 @@ class _Course:
         was = next((each for each in self.old.replicas if each.spec.device == part.device), None)
         if was is not None:
             self.ended.append(was)
+            if (held := self.house.ledger.holding(was.name)) is not None:
+                self.held[was] = held
             self.old.drop(was)
             self.house.router.go_over(self.unit.name, was)
             self.leaver = begin_leave(self.unit, self.old, was, self._part_of(was), self.house)
@@ -146,13 +151,17 @@ class _Course:
     def _again(self, was: Replica) -> tuple[Replica, Target | None]:
         """What is to come in its place, not started, its bytes in the ledger; and what it is a part of."""
         part = self._part_of(was)
-        # With what it was measured to take before.
-        known = None if part is None else part.over(was.memory.surplus_bytes)
+        known = None if part is None else self._known(was, part)
         spec = was.present_spec if known is None else self._fitting(was, known)
         again = self.old.make(beside_others(spec, self.house.cores.share(spec.cores)), instead_of=was)
         if known is not None:
             self.house.enter(again, replace(known.holding, kv_bytes=again.engine_limits.pool_bytes))
         return again, part
+
+    def _known(self, was: Replica, part: Target) -> Target:
+        """With what it was measured to take before, and its weights as they lay: it is loaded as it was."""
+        held, known = self.held.get(was), part.over(was.memory.surplus_bytes)
+        return known if held is None else known.lying_as(held)
 
     def _lose(self, again: Replica, reason: str) -> None:
         _log.error("replica_not_started", model=self.unit.name, replica=again.name, error=reason)

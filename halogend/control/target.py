@@ -100,14 +100,18 @@ class Target:
     def of_running(self, held: Holding) -> Target:
         """As what runs and holds this comes to it live: its weights lie as they were loaded, and nobody confirms that
         working memory came back before its processes have ended, for what steps once took may be kept."""
+        there = self.lying_as(held)
         holding = replace(
-            self.holding,
-            weights_bytes=held.weights_bytes,
-            mapped=held.mapped,
+            there.holding,
             working_bytes=max(self.holding.working_bytes, held.working_bytes),
             host_bytes=max(self.holding.host_bytes, held.host_bytes),
         )
-        return replace(self, holding=holding)
+        return replace(there, holding=holding)
+
+    def lying_as(self, held: Holding) -> Target:
+        """With its weights as they lie, or lay, in what holds this: mapped as one document said, whatever the next load
+        will do."""
+        return replace(self, holding=replace(self.holding, weights_bytes=held.weights_bytes, mapped=held.mapped))
 
     def part_on(self, device: str) -> Target | None:
         return next((part for part in self.parts if part.holding.device == device), None)

@@ -118,3 +118,15 @@ def test_what_stands_by_is_shown_and_decides_nothing():
     assert (ledger.by_use("cpu:0")["working"], ledger.by_use("cpu:0")["spare"]) == (10 * MIB, 170 * MIB)
     assert ledger.leave("spare").working_bytes == 170 * MIB
     assert (list(ledger.shown()), ledger.standing_by()) == (["a#1"], [])
+
+
+def test_what_was_learnt_anew_leaves_what_is_claimed_as_it_was():
+    ledger = Ledger()
+    ledger.enter("a#1", holding(50))
+    ledger.claim("a#1", 1, holding(70, working=15))
+    assert ledger.learn("a#1", 20 * MIB, 0)
+    assert not ledger.learn("a#1", 20 * MIB, 0)
+    assert ledger.holding("a#1") == holding(70, working=20)
+    ledger.drop("a#1", 1)
+    assert ledger.holding("a#1") == holding(50, working=20)
+    assert not ledger.learn("a#2", 20 * MIB, 0)
