@@ -20,6 +20,7 @@ from halogend.config.values import cores_text
 from halogend.control.facts import Inputs
 from halogend.control.load_plan import LoadPlan
 from halogend.control.pace import Expected
+from halogend.control.present import Returnable, returning
 from halogend.control.receipts import ModelAction
 from halogend.control.target import Target
 
@@ -27,7 +28,8 @@ from halogend.control.target import Target
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
     """`changes` are JSON-ready: field, old, new, class. `takes_back`: an old generation that drains serves again.
-    An update `gains` so many replicas that are loaded, `regains` so many that were to leave, and `loses` so many.
+    What stays, or is taken back, `gains` so many replicas that are loaded, `regains` so many that were to leave it, and
+    `loses` so many.
     `expected` is how long the load takes, where that is known better than by its sizes."""
 
     model: str
@@ -76,7 +78,7 @@ def make_plan(
     current: Mapping[str, Target | None],
     wanted: Mapping[str, Target],
     documents: tuple[Document | None, Document],
-    returnable: Mapping[str, Sequence[Target]] = MappingProxyType({}),
+    returnable: Mapping[str, tuple[Returnable, ...]] = MappingProxyType({}),
     leaving: Mapping[str, Sequence[Target]] = MappingProxyType({}),
 ) -> Plan:
     """`current` is what serves or is on its way, None for a model that is in trouble and must be
@@ -112,12 +114,20 @@ def _around_models(old: Document | None, new: Document) -> tuple[dict[str, Any],
     return tuple(changes)
 
 
-def _with_way_back(plan: ModelPlan, returnable: Sequence[Target]) -> ModelPlan:
+def _with_way_back(plan: ModelPlan, returnable: tuple[Returnable, ...]) -> ModelPlan:
     """What an old generation still holds is not loaded again."""
     target = plan.target
-    if target is None or plan.load is None or not any(each.same_generation(target) for each in returnable):
+    back = None if target is None or plan.load is None else returning(returnable, target)
+    if target is None or back is None:
         return plan
-    return replace(plan, takes_back=True)
+    return _regrouped(replace(plan, takes_back=True), back.target, target, [each.target for each in back.leaving])
+
+
+def _regrouped(plan: ModelPlan, old: Target, new: Target, leaving: Sequence[Target]) -> ModelPlan:
+    """Which replicas come and go where the generation is the same."""
+    new_parts, loses = _unmatched(new, old), len(_unmatched(old, new))
+    regains = sum(any(each.same_generation(part) for each in leaving) for part in new_parts)
+    return replace(plan, gains=len(new_parts) - regains, regains=regains, loses=loses)
 
 
 def _model_plan(old: Target | None, new: Target, leaving: Sequence[Target]) -> ModelPlan:
@@ -132,10 +142,7 @@ def _model_plan(old: Target | None, new: Target, leaving: Sequence[Target]) -> M
         return ModelPlan(new.name, ModelAction.REPLACE, tuple(changes), new)
     changes += _sizes(old, new)
     action = ModelAction.UPDATE if changes else ModelAction.KEEP
-    new_parts, loses = _unmatched(new, old), len(_unmatched(old, new))
-    regains = sum(any(each.same_generation(part) for each in leaving) for part in new_parts)
-    gains = len(new_parts) - regains
-    return ModelPlan(new.name, action, tuple(changes), new, gains=gains, regains=regains, loses=loses)
+    return _regrouped(ModelPlan(new.name, action, tuple(changes), new), old, new, leaving)
 
 
 def _unmatched(these: Target, others: Target) -> list[Target]:

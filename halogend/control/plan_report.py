@@ -29,6 +29,7 @@ _STEPS = {
     Way.SHRINK: ("shrink", "load", "switch", "drain", "reclaim"),
     Way.REPLACE: ("drain", "reclaim", "load", "switch"),
 }
+_END = ("drain", "reclaim")
 _ROLLED, _AFTER_ROLLING = ("drain", "reclaim", "load"), ("switch", "drain", "reclaim")  # each replica; then all
 
 
@@ -178,15 +179,11 @@ def _steps(plan: ModelPlan, *, shrinks: bool) -> list[str]:
     """In order, as the receipt will have them."""
     if plan.action is ModelAction.REMOVE:
         return ["drain", "reclaim"]
+    joins = [*(["take_back"] if plan.regains else []), *(["load"] if plan.gains else [])]
     if plan.action is ModelAction.UPDATE:
-        joins = [*(["take_back"] if plan.regains else []), *(["load"] if plan.gains else [])]
-        return ["update", *joins, *["drain", "reclaim"] * plan.loses]
+        return ["update", *joins, *_END * plan.loses]
     if plan.takes_back:
-        return (
-            ["take_back", "switch", "drain", "reclaim"]
-            if plan.action is ModelAction.REPLACE
-            else ["take_back", "switch"]
-        )
+        return ["take_back", *joins, "switch", *_END * (plan.loses + (plan.action is ModelAction.REPLACE))]
     if plan.action is ModelAction.CREATE:
         return ["load", "switch"]
     if plan.action is not ModelAction.REPLACE or plan.target is None:

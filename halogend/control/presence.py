@@ -56,7 +56,7 @@ def _present(unit: Unit) -> Present:
         )
         for device in devices
     ]
-    return replace(parts[0], leaving=_leaving(unit), others=tuple(parts[1:]))
+    return replace(parts[0], leaving=_leaving(unit, serving), others=tuple(parts[1:]))
 
 
 def _loading(unit: Unit) -> dict[str, Replica]:
@@ -79,17 +79,16 @@ def _going(unit: Unit) -> list[Replica]:
 
 def _returnable(unit: Unit) -> list[tuple[Replica, Returnable]]:
     return [
-        (each, _may_return(each, old.target))
+        (each, replace(_may_return(each, old.target), leaving=_leaving(unit, old.generation)))
         for old in unit.retired
         if old.may_return
         for each in old.generation.replicas
     ]
 
 
-def _leaving(unit: Unit) -> tuple[Returnable, ...]:
-    """Replicas that the generation which serves was to go on without, and can take back."""
-    serving = unit.alive()
-    found = [each for each in unit.leavers if each.generation is serving and each.may_return]
+def _leaving(unit: Unit, generation: Generation | None) -> tuple[Returnable, ...]:
+    """Replicas that this generation was to go on without, and can take back."""
+    found = [each for each in unit.leavers if each.generation is generation and each.may_return]
     return tuple(_may_return(each.replica, each.part.alone) for each in found if each.part is not None)
 
 

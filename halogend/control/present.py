@@ -14,12 +14,14 @@ from halogend.control.target import Target
 class Returnable:
     """An old generation by its name in the ledger: what it was when it served, the most its pool can grow to, and
     how much more working memory it takes than was estimated. Of several replicas each is one, and `target` the
-    generation as it is seen from there."""
+    generation as it is seen from there. `leaving` are those that it was to go on without before: they come back with
+    it alone."""
 
     name: str
     target: Target
     reserve_bytes: int
     surplus_bytes: int = 0
+    leaving: tuple[Returnable, ...] = ()
 
 
 def returning(found: tuple[Returnable, ...], target: Target) -> Returnable | None:

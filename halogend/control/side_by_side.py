@@ -5,7 +5,7 @@ Pure. An old and a new replica on one device are one such model, and so follow e
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from halogend.control.course import Start
 from halogend.control.forecast import Forecast
 from halogend.control.ledger import Holding
 from halogend.control.peaks import DeviceForecast
-from halogend.control.present import Present, Returnable, returning_there
+from halogend.control.present import Present, Returnable, returning, returning_there
 from halogend.control.target import Target
 
 _MARK = "\n"  # in no model's name
@@ -69,16 +69,21 @@ def _pairs(olds: Sequence[Present], news: Sequence[Target]) -> list[Pair]:
 
 
 def _taken_back(there: Mapping[str, Present], news: Sequence[Target]) -> dict[str, Returnable]:
-    """By device, where nothing serves: what drains there and serves again. Where the generation stays that serves,
-    those are replicas that were to leave it, else those of an old one that is what is wanted."""
+    """By device: what drains there and serves again, but where it stands by what serves there already. Where the
+    generation stays that serves, those are replicas that were to leave it, else those of an old one that is what is
+    wanted, and those that were to leave that one."""
+    free = [new for new in news if new.device not in there or there[new.device].serving is None]
     if any(_stays(there.get(new.device), new) for new in news):
-        wanted = [new.alone for new in news]
-        found = tuple(back for old in there.values() for back in old.leaving)
-    else:
-        wanted = [*news]
-        found = tuple(back for old in there.values() for back in old.returnable)
-    free = [new for new in wanted if new.device not in there or there[new.device].serving is None]
-    backs = {new.device: returning_there(found, new) for new in free}
+        return _backs(tuple(back for old in there.values() for back in old.leaving), [new.alone for new in free])
+    found = tuple(back for old in there.values() for back in old.returnable)
+    generation = returning(found, news[0]) if news else None
+    left = [new.alone for new in news if returning_there(found, new) is None]
+    return _backs(found, free) | _backs(() if generation is None else generation.leaving, left)
+
+
+def _backs(found: tuple[Returnable, ...], wanted: Iterable[Target]) -> dict[str, Returnable]:
+    """By device."""
+    backs = {new.device: returning_there(found, new) for new in wanted}
     return {device: back for device, back in backs.items() if back is not None}
 
 

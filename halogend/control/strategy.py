@@ -181,6 +181,6 @@ def _models(bytes_: Forecast) -> list[str]:
 
 
 def _plan(now: Now, chosen: Mapping[str, Target], documents: tuple[Document | None, Document]) -> Plan:
-    returnable = {name: [back.target for back in each.all_returnable] for name, each in now.present.items()}
+    returnable = {name: each.all_returnable for name, each in now.present.items()}
     leaving = {name: [back.target for back in each.leaving] for name, each in now.present.items()}
     return make_plan(now.goals, chosen, documents, returnable, leaving)

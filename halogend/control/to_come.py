@@ -5,7 +5,8 @@ Reads one unit and changes nothing.
 
 from __future__ import annotations
 
-from halogend.control.retired import Stage
+from halogend.control.generation import Generation
+from halogend.control.retired import Retired, Stage
 from halogend.control.target import Target
 from halogend.control.unit import Unit
 
@@ -13,14 +14,29 @@ from halogend.control.unit import Unit
 def awaited(unit: Unit) -> list[Target]:
     """Replicas that are wanted and have to be loaded, each before its load begins."""
     target = None if unit.wanted is None else unit.wanted.target
-    if target is None or unit.returnable(target):
+    if target is None:
         return []
-    into = unit.serving if unit.serves(target) else unit.loading
+    into = _into(unit, target)
     there = [] if into is None else [*into.replicas, *into.coming]
     if len(there) == len(target.parts) == 1:  # one alone stays whatever its device is called
         return []
-    devices = {each.spec.device for each in there}
+    taken = [each.replica for each in unit.leavers if each.generation is into and each.stage is Stage.TAKEN]
+    devices = {each.spec.device for each in (*there, *taken)}
     return [part for part in target.parts if part.device not in devices and not unit.leaver_for(part, into)]
+
+
+def _into(unit: Unit, target: Target) -> Generation | None:
+    """The generation that the target's replicas are of: one that serves, drains and is taken back, or loads."""
+    if unit.serves(target):
+        return unit.serving
+    retired = _comes_back(unit, target)
+    return unit.loading if retired is None else retired.generation
+
+
+def _comes_back(unit: Unit, target: Target) -> Retired | None:
+    """What may serve again for this target, or is made ready for it already."""
+    taken = (each for each in reversed(unit.retired) if each.stage is Stage.TAKEN)
+    return unit.returnable(target) or next((each for each in taken if each.target.same_generation(target)), None)
 
 
 def about_to_load(unit: Unit) -> Target | None:
@@ -28,7 +44,7 @@ def about_to_load(unit: Unit) -> Target | None:
     target = None if unit.wanted is None else unit.wanted.target
     if target is None or unit.loading is not None or unit.alive() is None or unit.serves(target):
         return None
-    return None if unit.returnable(target) else target
+    return None if _comes_back(unit, target) else target
 
 
 def gives_back(unit: Unit) -> bool:
