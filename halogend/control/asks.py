@@ -1,6 +1,7 @@
 """What was asked for and has not been accepted yet: documents in one line, keys and certificates in another.
 
-    documents   | a | b | c |     one at a time, as long as its files answer; else those behind it pass
+    documents   | a | b | c |     one at a time, as long as its files answer; else those behind it pass, but for one
+                                  that names the document which it replaces: that is not known before
     rereads     | d | e |         one at a time
 
 Owns the lines and what becomes of a fault of ours; what accepting means is the reconciler's business.
@@ -9,7 +10,7 @@ Owns the lines and what becomes of a fault of ours; what accepting means is the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,10 @@ class Ask:
     is_sources: bool = True
     silent: frozenset[Path] = frozenset()
 
+    @property
+    def names_what_it_replaces(self) -> bool:
+        return self.push is not None and bool(self.push.expects)
+
 
 Work = Callable[[Ask], Awaitable[None]]
 
@@ -72,7 +77,8 @@ class Asks:
         accepting: set[asyncio.Task[None]] = set()
         while True:
             ask = await self._documents.get()
-            accepting.add(task := self._spawn(self._work(ask, self._accept)))
+            before = frozenset(accepting) if ask.names_what_it_replaces else frozenset[asyncio.Task[None]]()
+            accepting.add(task := self._spawn(self._work(ask, self._accept, before)))
             await asyncio.wait([task], timeout=_PATIENCE_S)
             accepting = {each for each in accepting if not each.done()}
             if len(accepting) >= _SIDE_BY_SIDE:
@@ -83,8 +89,10 @@ class Asks:
         while True:
             await self._work(await self._rereads.get(), self._reread)
 
-    async def _work(self, ask: Ask, work: Work) -> None:
+    async def _work(self, ask: Ask, work: Work, after: Collection[asyncio.Task[None]] = ()) -> None:
         try:
+            if after:
+                await asyncio.wait(after)
             await work(ask)
         except Exception as error:  # noqa: BLE001  the daemon serves on whatever a document does to us
             _log.exception("accept_failed", receipt=ask.receipt.id)

@@ -5,9 +5,10 @@ import json
 
 import pytest
 import yaml
-from support.played.world import content, document, reached
+from support.played.world import content, document, reached, until
 
 from halogend.config.parts import Part, pack
+from halogend.control import asks
 from halogend.control.acceptance import Source
 from halogend.control.history import Origin
 from halogend.control.push import Push
@@ -129,6 +130,24 @@ async def test_of_two_that_expect_the_same_the_second_is_superseded_when_its_tur
     second = there.steering.put(pushed(text(8), revision), "b")
     await reached(first)
     await reached(second)
+    assert (first.outcome, second.outcome) == ("applied", "superseded")
+    assert [str(problem.code) for problem in second.problems] == ["HAP-1018"]
+    assert batch_of(there) == 7
+
+
+async def test_of_two_that_expect_the_same_the_second_waits_for_what_becomes_of_a_slow_first(there, text, monkeypatch):
+    """Documents behind one that takes long are looked at all the same; what one must match is not decided yet."""
+    monkeypatch.setattr(asks, "_PATIENCE_S", 0.01)
+    revision = there.reconciler.accepted.revision
+    there.sockets.in_commit.clear()
+    there.sockets.may_commit.clear()
+    first = there.steering.put(pushed(text(7), revision), "a")
+    await there.sockets.in_commit.wait()
+    second = there.steering.put(pushed(text(8), revision), "b")
+    await until(lambda: not there.reconciler._asks._documents.qsize(), "both are looked at")
+    there.sockets.may_commit.set()
+    for receipt in (first, second):
+        await reached(receipt)
     assert (first.outcome, second.outcome) == ("applied", "superseded")
     assert [str(problem.code) for problem in second.problems] == ["HAP-1018"]
     assert batch_of(there) == 7
