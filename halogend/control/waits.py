@@ -10,10 +10,12 @@ T = TypeVar("T")
 
 
 async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Returns when the first of these is done; the others are cancelled."""
+    """Returns when the first of these is done, and raises what that did; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
     finally:
         for task in tasks:
             task.cancel()

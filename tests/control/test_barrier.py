@@ -111,6 +111,26 @@ async def test_one_that_cannot_be_armed_is_the_reason_for_all():
     assert log == ["broken"]
 
 
+async def _faulty():
+    raise RuntimeError("a fault of ours")
+
+
+async def test_a_fault_as_one_is_armed_is_heard_of():
+    """Whoever joined hears of it, and breaks the barrier for the others."""
+    log = []
+    barrier = Barrier("ab", _open, lambda: log.append("broken"))
+    turns, (first,) = await _joined(barrier, log, "a")
+    turns["a"].armed = _faulty
+    _, (last,) = await _joined(barrier, log, "b")
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        async with asyncio.timeout(5):
+            await first
+    barrier.fail("a: a fault of ours")
+    with pytest.raises(NotTogether, match="a: a fault of ours"):
+        await last
+    assert log == ["broken"]
+
+
 async def test_nobody_is_armed_before_all_have_come_and_what_is_armed_too_late_is_given_up():
     log, forever = [], asyncio.Event()
     barrier = Barrier("ab", _open, lambda: log.append("broken"))
