@@ -60,10 +60,13 @@ class Leaving:
         return self.stage in (Stage.PARKED, Stage.DRAINING) and self._holder.is_alive
 
     def take(self) -> None:
+        """Its drain stands still."""
+        self.drain.stand()
         self._enter(Stage.TAKEN)
 
     def put_back(self) -> None:
         """The inverse of `take`."""
+        self.drain.go_on()
         self._enter(Stage.DRAINING)
 
     def returned(self) -> None:
@@ -126,6 +129,11 @@ class Retired(Leaving):
         super().__init__(generation, drain)
         self.generation = generation
         self.target = target
+
+    def take(self) -> None:
+        """That of one which stood by begins with this."""
+        self.unpark()
+        super().take()
 
     def park(self) -> None:
         """Until `unpark` it is neither drained nor ended."""
