@@ -112,9 +112,9 @@ async def prepare(  # what is there, what is wanted, and what was made ready for
         if limits[replica] != replica.engine_limits
     }
     claim = object()
-    for replica, part in staying.items():
-        house.claim(replica, claim, replace(part.holding, kv_bytes=limits[replica].pool_bytes))
     try:
+        for replica, part in staying.items():
+            house.claim(replica, claim, replace(part.holding, kv_bytes=limits[replica].pool_bytes))
         await generation.live.prepare(text, engines, joining.returning)
     except BaseException:
         _drop(staying, claim, house)

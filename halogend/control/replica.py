@@ -184,8 +184,9 @@ class Replica:
         self._workers.tell(ENGINE, SetThreads(threads=threads))
 
     def set_rest(self, share: float) -> None:
-        """Of the time, that its engine computes nothing; said when it is another than before."""
-        if share != self._rest:
+        """Of the time, that its engine computes nothing; said when it is another than before, and there is somebody to
+        hear it."""
+        if share != self._rest and ENGINE in self.pids:
             self._rest = share
             self._workers.tell(ENGINE, SetRest(share=share))
 

@@ -15,6 +15,7 @@ is undone by the way back, which is a change as any other.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -30,10 +31,12 @@ from halogend.control.load import load_replicas
 from halogend.control.mend import nurse
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import begin_leave, dismiss, drain_limit_s
+from halogend.control.replica import Replica
 from halogend.control.replica_changes import UpdateError
 from halogend.control.retired import Leaver, Retired
 from halogend.control.target import Target
 from halogend.control.unit import Unit
+from halogend.control.waits import first_of
 
 _log = structlog.get_logger()
 
@@ -169,7 +172,7 @@ async def _adjusted(
     returners = _taken(unit, generation, new, house, record)
     try:
         new = [part for part in new if part.device not in {each.replica.spec.device for each in returners}]
-        newcomers = await load_replicas(unit, generation, Wanted(target, new, join=True), house, record) if new else ()
+        newcomers = await _loaded(unit, generation, Wanted(target, new, join=True), house, record) if new else ()
         try:
             return await prepare(generation, active, target, house, joining=Joining(newcomers, returners))
         except BaseException:
@@ -178,6 +181,30 @@ async def _adjusted(
     except BaseException:
         Joining(returners=returners).put_back()
         raise
+
+
+async def _loaded(
+    unit: Unit, generation: Generation, wanted: Wanted, house: House, record: ModelRecord | None
+) -> tuple[Replica, ...]:
+    """Its further replicas, as long as it lives itself: once it has died it is started again, and nothing of that waits
+    for them. Raises UpdateError, and as `load_replicas`."""
+    loading = asyncio.create_task(load_replicas(unit, generation, wanted, house, record))
+    try:
+        await first_of(asyncio.wait([loading]), generation.died.wait())
+    except BaseException:
+        await _given_up(loading, house)
+        raise
+    if not loading.done():
+        await _given_up(loading, house)
+        raise UpdateError(f"generation {generation.number}, which they were to join, died: {generation.reason}")
+    return loading.result()
+
+
+async def _given_up(loading: asyncio.Task[tuple[Replica, ...]], house: House) -> None:
+    """Also where it had just come to its end."""
+    loading.cancel()
+    (came,) = await asyncio.gather(loading, return_exceptions=True)
+    await house.end(came if isinstance(came, tuple) else ())
 
 
 def _taken(

@@ -120,6 +120,23 @@ async def test_engines_of_other_devices_go_on(world):
     assert {call.model for call in calls} == {"b"}
 
 
+async def test_an_engine_whose_process_is_not_there_yet_is_told_once_it_is(hot):
+    """Its device is as hot as before: the share is the same."""
+    it = await hot()
+    share = it.feel(95.0, seconds=2.0)
+    await it.told(share)
+    serving = it.there.unit("a").serving
+    newcomer = serving.make(serving.spec)
+    newcomer.set_rest(share)
+    await newcomer.start()
+    told = len(it.there.stage.at("rest", "engine"))
+    newcomer.set_rest(share)
+    await until(lambda: len(it.there.stage.at("rest", "engine")) == told + 1, "it is told")
+    newcomer.set_rest(share)
+    await newcomer.stop()
+    assert len(it.there.stage.at("rest", "engine")) == told + 1
+
+
 async def test_where_there_is_no_accelerator_nothing_is_watched(world):
     there = await world()
     async with asyncio.timeout(20):

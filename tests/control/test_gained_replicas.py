@@ -1,0 +1,31 @@
+"""A generation that dies while a further replica of it is loaded."""
+
+import os
+import signal
+
+import pytest
+from support.played.world import failure_of, reached, until
+
+from halogend.control import recover
+from halogend.control.receipts import Milestone
+
+PARTS = [{"id": "cpu:0", "cores": "0"}, {"id": "cpu:1", "cores": "1"}]
+BOTH, ONE = ({"exec_mode": "data_parallel", "device": each} for each in (["cpu:0", "cpu:1"], ["cpu:1"]))
+pytestmark = pytest.mark.skipif(os.sched_getaffinity(0) < {0, 1}, reason="needs the cores 0 and 1")
+
+
+async def test_s10_what_dies_while_it_gains_a_replica_is_started_again_at_once(world, monkeypatch):
+    monkeypatch.setattr(recover, "BACKOFF_S", (0.0,))
+    there = await world()
+    assert (await there.apply(there.model("a", **ONE), devices=PARTS)).outcome == "applied"
+    load = there.stage.hold("load", role="engine", model="a", times=1)
+    receipt = await there.apply(there.model("a", **BOTH), devices=PARTS, until=Milestone.ACCEPTED)
+    await load.reached()
+    os.kill(there.unit("a").serving.pids["engine"], signal.SIGKILL)
+    await reached(receipt)
+    assert (receipt.outcome, "died" in receipt.models["a"].error) == ("failed", True)
+    await until(lambda: there.state("a") == "serving", "it serves again")
+    assert failure_of(await there.ask("a")) is None
+    assert set(there.house.ledger.view()) == {"a#2"}
+    again = await there.apply(there.model("a", **BOTH), devices=PARTS)
+    assert (again.outcome, set(there.house.ledger.view())) == ("applied", {"a#2", "a#2/1"})
