@@ -27,6 +27,7 @@ from halogend.control.spare import Spare
 from halogend.control.target import Target, Way
 from halogend.control.to_come import about_to_load, awaited, gives_back
 from halogend.control.unit import Unit
+from halogend.control.waits import all_of
 from halogend.obs.metrics import Metrics
 from halogend.wire.stats import EngineStats
 
@@ -214,13 +215,26 @@ class House:
         self.tell_of_room()
 
     async def end(self, replicas: Iterable[Replica]) -> None:
-        """Of no use any more, or never of any: their processes end, and their bytes are back."""
-        for replica in replicas:
-            await replica.stop()
-            self.leave_replica(replica)
+        """Of no use any more, or never of any: their processes end, and their bytes are back. Cancelled, they are
+        killed, and their bytes are back when they are gone."""
+
+        async def ended(replica: Replica) -> None:
+            try:
+                await replica.stop()
+            finally:
+                self.leave_replica(replica)
+
+        await all_of(ended(replica) for replica in replicas)
+
+    async def end_all(self, generation: Generation) -> None:
+        """The same for all of a generation."""
+        try:
+            await generation.stop()
+        finally:
+            self.leave(generation)
 
     def leave(self, generation: Generation) -> int:
-        """The same for all of a generation."""
+        """As `leave_replica`, for all of a generation."""
         expected = sum([self.leave_replica(replica) for replica in generation.everybody])
         self.metrics.engine_up(generation.model, generation.number, up=False)
         self.metrics.forget_generation(generation.model, generation.number)

@@ -61,8 +61,7 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
                 house.learn(generation.replicas, wanted.parts)
                 step.detail.update(measured_bytes=generation.measured_bytes)
         except BaseException:
-            await generation.stop()
-            house.leave(generation)
+            await house.end_all(generation)
             raise
         finally:
             unit.loading = None

@@ -38,8 +38,7 @@ async def recover(unit: Unit, house: House) -> None:
     unit.trouble = f"{Code.ENGINE_DIED}: {dead.reason}"
     _log.error("engine_died", model=unit.name, generation=dead.number, reason=dead.reason, tail=dead.stderr_tail)
     house.state(dead, "dead")
-    await dead.stop()
-    house.leave(dead)
+    await house.end_all(dead)
     tail = dead.stderr_tail
     while unit.newer is None:
         wait_s = _next_backoff_s(unit, time.monotonic())

@@ -29,8 +29,7 @@ async def taken_up(unit: Unit, target: Target | None, house: House) -> Arrived |
     if does and arrived.generation.is_alive:
         return arrived
     unit.loading = None
-    await arrived.generation.stop()
-    house.leave(arrived.generation)
+    await house.end_all(arrived.generation)
     return None
 
 
@@ -43,8 +42,7 @@ async def adopt(unit: Unit, target: Target, house: House, record: ModelRecord | 
             adjustment = await prepare(newcomer, arrived.target, target, house)
     except BaseException:
         unit.loading = None
-        await newcomer.stop()
-        house.leave(newcomer)
+        await house.end_all(newcomer)
         raise
     return Replace(unit, target, house, record, newcomer, adjustment)
 
@@ -92,8 +90,7 @@ class Replace:
         self.unit.loading = None
         if self.target.way is Way.ROLLING:
             self.house.router.serve_alone(self.unit.name)
-        await self.newcomer.stop()
-        self.house.leave(self.newcomer)
+        await self.house.end_all(self.newcomer)
         if self.unit.serving is not None:
             self.unit.serving.miss_all()  # whose replicas gave way to it: it is started again as one that died
         self.unit.poke()  # an old pool that gave memory for it takes that again

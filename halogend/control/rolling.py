@@ -57,12 +57,10 @@ async def roll(unit: Unit, old: Generation, target: Target, house: House, record
             raise
         finally:
             house.router.serve_alone(unit.name)
-            await new.stop()
-            house.leave(new)
+            await house.end_all(new)
         raise
     except BaseException:
-        await new.stop()
-        house.leave(new)
+        await house.end_all(new)
         raise
     finally:
         unit.loading = None

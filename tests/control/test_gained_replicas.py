@@ -1,5 +1,6 @@
 """A generation that dies while a further replica of it is loaded."""
 
+import asyncio
 import os
 import signal
 
@@ -29,3 +30,21 @@ async def test_s10_what_dies_while_it_gains_a_replica_is_started_again_at_once(w
     assert set(there.house.ledger.view()) == {"a#2"}
     again = await there.apply(there.model("a", **BOTH), devices=PARTS)
     assert (again.outcome, set(there.house.ledger.view())) == ("applied", {"a#2", "a#2/1"})
+
+
+async def test_an_end_that_is_cut_short_leaves_neither_processes_nor_bytes(world):
+    there = await world()
+    assert (await there.apply(there.model("a"))).outcome == "applied"
+    house, serving = there.house, there.unit("a").serving
+    replicas = [serving.make(serving.spec) for _ in range(2)]
+    for replica in replicas:
+        house.enter(replica, house.ledger.holding("a#1"))
+        await replica.start()
+        os.kill(replica.pids["engine"], signal.SIGSTOP)  # it does not hear that it is to end
+    ending = asyncio.create_task(house.end(replicas))
+    await until(lambda: all(each.state == "stopped" for each in replicas), "both are told to end")
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    await until(lambda: set(house.ledger.view()) == {"a#1"}, "their bytes are back")
+    assert there.children() == set(serving.pids.values())
