@@ -1,8 +1,9 @@
 """What a reload does to one model: load, switch, reclaim.
 
-`converge` is read from top to bottom. Every step is undone where it failed: what was made ready for the
-switch is dropped (`turns` has each way and its inverse), a replace loads the old spec again. Owns the order of
-the steps; must never decide what is wanted (`plan` does) or which request goes where (`router` does).
+`converge` is read from top to bottom, and what it calls stands below it in that order. Every step is undone where it
+failed: what was made ready for the switch is dropped (`turns` has each way and its inverse), and what served before
+serves again (`restoring`). Owns the order of the steps; must never decide what is wanted (`plan` does) or which request
+goes where (`router` does).
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from halogend.control.barrier import NotTogether, Turn
 from halogend.control.change import Change
 from halogend.control.generation import Generation
 from halogend.control.house import House
-from halogend.control.load import load, present_fingerprint
+from halogend.control.load import load
 from halogend.control.receipts import ModelRecord
 from halogend.control.reclaim import reclaim
 from halogend.control.replacing import Replace, adopt, taken_up
 from halogend.control.replica_changes import UpdateError
+from halogend.control.restoring import restore
 from halogend.control.retired import Retired
 from halogend.control.rolling import roll
 from halogend.control.startup import StartError
 from halogend.control.target import Target, Way
-from halogend.control.turns import Withdraw, assign, retire, switching, take_back, take_over, update
+from halogend.control.turns import Withdraw, retire, take_back, update
 from halogend.control.unit import Unit
 from halogend.control.waits import first_of
 
@@ -51,21 +53,12 @@ async def converge(unit: Unit, change: Change, house: House) -> None:
     change.served()
 
 
-async def give_up(unit: Unit, change: Change, before: Target | None, house: House, reason: str) -> None:
-    """The change is not made, and the models that were to change with it do not either."""
-    change.failed(reason)
-    if change.barrier is None:
-        await restore(unit, before, house, reason)
-    else:
-        change.barrier.fail(f"{unit.name}: {reason}")
-        await _without_it(unit, change, before, house)
-
-
 async def _make_ready(
     unit: Unit, target: Target | None, house: House, record: ModelRecord | None, *, opens: bool = True
 ) -> Turn:
-    """Everything up to the moment at which the target serves. `opens`: its name is known from now on, and requests
-    wait. Raises Superseded, StartError, UpdateError."""
+    """Everything up to the moment at which the target serves, by the first that does: nothing, where it is removed;
+    what serves; what was loaded for a change before; what drains yet; a load. `opens`: its name is known from now on,
+    and requests wait. Raises Superseded, StartError, UpdateError."""
     arrived = await taken_up(unit, target, house)
     if target is None:
         return Withdraw(unit, house)
@@ -88,7 +81,19 @@ async def _make_ready(
     return Replace(unit, target, house, record, newcomer)
 
 
-# --- together -------------------------------------------------------------------------------------
+async def _hold_and_reclaim(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> None:
+    """Replace, or an old one that died: requests wait in the router while it drains and ends."""
+    old = retire(unit, house)
+    house.router.hold(unit.name)
+    unit.serving = None
+    if old is not None:
+        await unless_superseded(unit, target, unit.reclaim(reclaim(unit, old, house, record)))
+
+
+async def _until_reclaimed(unit: Unit, target: Target) -> None:
+    """At most one old generation of a model exists; a dead one does not count."""
+    while unit.reclaims and (serving := unit.alive()) is not None:
+        await unless_superseded(unit, target, first_of(unit.woken(), serving.died.wait()))
 
 
 async def _switch(unit: Unit, change: Change, turn: Turn, before: Target | None, house: House) -> Retired | None:
@@ -105,6 +110,51 @@ async def _switch(unit: Unit, change: Change, turn: Turn, before: Target | None,
         else:
             await turn.undo()
         raise
+
+
+async def _reclaim_and_close(unit: Unit, old: Retired | None, house: House, change: Change) -> None:
+    try:
+        while old is not None:
+            await reclaim(unit, old, house, change.record)
+            old, change.then = change.then, None
+        await _until_departed(unit)
+        if not unit.is_wanted and unit.newer is None:
+            house.metrics.forget(unit.name)
+    finally:
+        change.closed()
+
+
+async def _until_departed(unit: Unit) -> None:
+    """No replica of what serves is on its way out."""
+    while (serving := unit.alive()) is not None and serving.leaving:
+        await first_of(unit.woken(), serving.died.wait())
+
+
+# --- where it is not made ---------------------------------------------------------------------------
+
+
+async def give_up(unit: Unit, change: Change, before: Target | None, house: House, reason: str) -> None:
+    """The change is not made, and the models that were to change with it do not either."""
+    change.failed(reason)
+    if change.barrier is None:
+        await restore(unit, before, house, reason)
+    else:
+        change.barrier.fail(f"{unit.name}: {reason}")
+        await _without_it(unit, change, before, house)
+
+
+async def _without_it(unit: Unit, change: Change, before: Target | None, house: House) -> None:
+    """The atomic change will not be made: all is as it was."""
+    reason = "" if change.barrier is None else change.barrier.failure
+    if reason and change.record.outcome is None:
+        change.failed(f"not switched: {reason}")
+    if unit.newer is not None:
+        return
+    if before is not None:
+        await restore(unit, before, house, reason or "a newer document came")
+    unit.unwish()
+    if not unit.is_wanted:
+        house.metrics.forget(unit.name)
 
 
 async def _go_back(unit: Unit, served: Generation | None, before: Target | None, house: House) -> None:
@@ -127,18 +177,7 @@ async def _go_back(unit: Unit, served: Generation | None, before: Target | None,
             unit.reclaim(reclaim(unit, each, house, None))
 
 
-async def _without_it(unit: Unit, change: Change, before: Target | None, house: House) -> None:
-    """The atomic change will not be made: all is as it was."""
-    reason = "" if change.barrier is None else change.barrier.failure
-    if reason and change.record.outcome is None:
-        change.failed(f"not switched: {reason}")
-    if unit.newer is not None:
-        return
-    if before is not None:
-        await restore(unit, before, house, reason or "a newer document came")
-    unit.unwish()
-    if not unit.is_wanted:
-        house.metrics.forget(unit.name)
+# --- without a change -------------------------------------------------------------------------------
 
 
 async def grow(unit: Unit, house: House) -> None:
@@ -151,90 +190,3 @@ async def grow(unit: Unit, house: House) -> None:
     except UpdateError as error:
         unit.refused_to_grow()
         _log.warning("pool_not_grown", model=unit.name, error=str(error))
-
-
-async def _hold_and_reclaim(unit: Unit, target: Target, house: House, record: ModelRecord | None) -> None:
-    """Replace, or an old one that died: requests wait in the router while it drains and ends."""
-    old = retire(unit, house)
-    house.router.hold(unit.name)
-    unit.serving = None
-    if old is not None:
-        await unless_superseded(unit, target, unit.reclaim(reclaim(unit, old, house, record)))
-
-
-async def _until_reclaimed(unit: Unit, target: Target) -> None:
-    """At most one old generation of a model exists; a dead one does not count."""
-    while unit.reclaims and (serving := unit.alive()) is not None:
-        await unless_superseded(unit, target, first_of(unit.woken(), serving.died.wait()))
-
-
-async def _reclaim_and_close(unit: Unit, old: Retired | None, house: House, change: Change) -> None:
-    try:
-        while old is not None:
-            await reclaim(unit, old, house, change.record)
-            old, change.then = change.then, None
-        await _until_departed(unit)
-        if not unit.is_wanted and unit.newer is None:
-            house.metrics.forget(unit.name)
-    finally:
-        change.closed()
-
-
-def roll_back(unit: Unit, parked: Retired, house: House) -> None:
-    """The inverse of a switch, while the new generation is on probation: one assignment, no load."""
-    bad, probation, change = unit.serving, unit.probation, unit.open_change
-    if bad is None or probation is None or change is None:
-        raise ValueError(f"{unit.name} is not on probation")
-    reason = probation.failed or f"generation {bad.number} died: {bad.reason}"
-    _log.error("rolled_back", model=unit.name, generation=bad.number, reason=reason, tail=bad.stderr_tail)
-    try:
-        with switching(house, change.record, parked.generation):
-            unit.probation = None
-            unit.retired.remove(parked)
-            change.then = take_over(unit, parked.target, parked.generation, house)
-            unit.rolled_back = f"RolledBack: {reason}; generation {parked.generation.number} serves again"
-            parked.returned()
-    finally:
-        if unit.serving is parked.generation:
-            change.rolled_back(reason)
-
-
-async def _until_departed(unit: Unit) -> None:
-    """No replica of what serves is on its way out."""
-    while (serving := unit.alive()) is not None and serving.leaving:
-        await first_of(unit.woken(), serving.died.wait())
-
-
-async def restore(unit: Unit, before: Target | None, house: House, reason: str) -> None:
-    """The inverse of a replace: the old generation is taken back while it drains, else its spec is loaded again.
-    Where there was none, or it fails as well, requests are told why."""
-    if unit.serving is not None:
-        return
-    unit.trouble = reason
-    if before is None:
-        house.router.give_up(unit.name, reason)
-        return
-    try:
-        if await _comes_back(unit, before, house):
-            return
-        newcomer = await load(unit, before, house, None, await present_fingerprint(before))
-    except Superseded:
-        return
-    except StartError as error:
-        unit.trouble = f"{reason}; and the old one did not come back: {error}"
-        house.router.give_up(unit.name, unit.trouble)
-        return
-    assign(unit, before, newcomer, house, None)
-
-
-async def _comes_back(unit: Unit, before: Target, house: House) -> bool:
-    """Does the generation that still drains serve again? Raises Superseded."""
-    retired = unit.returnable(before)
-    if retired is None:
-        return False
-    try:
-        (await take_back(unit, before, house, None, retired)).commit()
-    except (StartError, UpdateError) as error:
-        _log.warning("not_taken_back", model=unit.name, generation=retired.generation.number, error=str(error))
-        return False
-    return True

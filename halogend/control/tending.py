@@ -6,10 +6,11 @@ import structlog
 
 from halogend.config.codes import Code
 from halogend.control.change import Change
-from halogend.control.converge import converge, give_up, grow, restore, roll_back
+from halogend.control.converge import converge, give_up, grow
 from halogend.control.house import House
 from halogend.control.receipts import Outcome
 from halogend.control.recover import recover
+from halogend.control.restoring import restore, roll_back
 from halogend.control.unit import Unit
 
 _log = structlog.get_logger()
