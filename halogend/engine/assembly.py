@@ -26,7 +26,7 @@ from halogend.engine.limits import sched_limits
 from halogend.engine.models.decoder import Decoder
 from halogend.engine.progress import Progress
 from halogend.engine.runner import ModelRunner
-from halogend.engine.warmup import Rehearsing, Room, go_through, most_rows, warm_up
+from halogend.engine.warmup import Rehearsing, Room, go_through, most_rows, rehearse_prompts
 from halogend.sched.errors import InvariantError
 from halogend.sched.layout import KvLayout
 from halogend.wire.specs import EngineSpec
@@ -116,9 +116,10 @@ def warm(assembly: Assembly, spec: EngineSpec, layout: KvLayout, kernels: Kernel
     touched = min(assembly.block_count, pool.touched_bytes // pool.block_bytes)
     room = Room(touched, spec.limits.max_model_len, assembly.place.device)
     if assembly.place.is_interpreted:
-        go_through(runner, room, layout)
+        go_through(runner, room, layout, max_batch=1)
         return
-    warm_up(runner, room, layout, limits, kernels.built_sizes(most_rows(room, limits)))
+    rehearse_prompts(runner, room, layout, limits, kernels.built_sizes(most_rows(room, limits)))
+    go_through(runner, room, layout, limits.max_batch)
     if assembly.graphs is not None:
         assembly.graphs.prepare(spec.limits.max_batch, bump)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from halogen_kernels import Workspace
 from torch import Tensor
 
 from halogend.engine.batch import make_batch
 from halogend.engine.kvcache import KvCache
-from halogend.engine.models.decoder import Decoder
+from halogend.engine.models.decoder import Decoder, RunLayers
 from halogend.engine.progress import Progress
 from halogend.engine.threads import StepThreads
 from halogend.sched.step import StepPlan
@@ -36,20 +36,20 @@ class ModelRunner:
     def forward(self, plan: StepPlan, slot_tokens: Tensor) -> Tensor:
         """See `interface.Runner.forward`."""
         self._cache.copy(plan.copies)  # before anything can fail: who repeats the step leaves them out
-        return self._run(plan, slot_tokens, self._model.all_layers)
+        return self._run(plan, slot_tokens, self._model.run_layers)
 
     def rehearse(self, plan: StepPlan, slot_tokens: Tensor) -> None:
-        """`forward` through one layer of each kind: takes the memory of the whole step in a fraction of its
+        """`forward` through what is of one kind once: takes the memory of the whole step in a fraction of its
         time. What it writes into the pool is of no use."""
-        self._run(plan, slot_tokens, self._model.sample_layers)
+        self._run(plan, slot_tokens, self._model.run_samples)
 
-    def _run(self, plan: StepPlan, slot_tokens: Tensor, layers: Sequence[int]) -> Tensor:
+    def _run(self, plan: StepPlan, slot_tokens: Tensor, run: RunLayers) -> Tensor:
         batch = make_batch(plan, slot_tokens)
         if batch.fresh_blocks:
             self._cache.clear(batch.fresh_blocks)
         self._threads.use_for_layers(len(batch.tokens))
         plans = self._model.plan(batch, self._cache.dtype, self._workspace)
-        residual = self._model.run_layers(batch, plans, self._cache.layers, self._progress.bump, layers)
+        residual = run(batch, plans, self._cache.layers, self._progress.bump)
         self._threads.use_all()
         return self._model.logits(residual)
 

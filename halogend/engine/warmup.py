@@ -1,7 +1,8 @@
 """The largest steps there will be, gone through once before anybody waits for one.
 
 What a kernel builds at its first use is built then, and working memory has been as much as it will be,
-so that it can be measured. Must never keep anything: blocks are used without a holder.
+so that it can be measured. Nothing is gone through twice: a model's output matrix may take as long as all its layers.
+Must never keep anything: blocks are used without a holder.
 """
 
 from __future__ import annotations
@@ -44,14 +45,13 @@ def most_rows(room: Room, limits: SchedLimits) -> int:
     return min(max(limits.step_tokens, limits.max_batch + BLOCK_TOKENS), limits.max_batch * room.longest_tokens)
 
 
-def warm_up(
+def rehearse_prompts(
     runner: Rehearsing, room: Room, layout: KvLayout, limits: SchedLimits, row_sizes: Sequence[int] = ()
 ) -> None:
-    """Steps of each of `row_sizes` rows, a whole prompt chunk at the end of the longest request and a full batch
-    of tokens are rehearsed; then one token at the end of the longest request goes through everything."""
+    """Steps of each of `row_sizes` rows and a whole prompt chunk at the end of the longest request are rehearsed. The
+    output matrix is not looked at."""
     blocks = _blocks(room, layout)
     slots = torch.zeros(limits.max_batch, dtype=torch.int64, device=room.device)
-    last = room.longest_tokens - 1
 
     def prompts(rows: int) -> tuple[StepItem, ...]:
         counts = [min(room.longest_tokens, rows - done) for done in range(0, rows, room.longest_tokens)]
@@ -61,19 +61,21 @@ def warm_up(
         )
 
     chunk = min(limits.request_step_tokens, room.longest_tokens)
-    prompt = StepItem(0, 0, room.longest_tokens - chunk, (0,) * chunk, from_slot=False, blocks=blocks, samples=True)
-    batch = tuple(_token(row, min(last, _BATCH_CONTEXT_TOKENS), blocks) for row in range(limits.max_batch))
+    prompt = StepItem(0, 0, room.longest_tokens - chunk, (0,) * chunk, from_slot=False, blocks=blocks, samples=False)
     for number, rows in enumerate(row_sizes):
         runner.rehearse(StepPlan(number, prompts(rows)), slots)
     runner.rehearse(StepPlan(len(row_sizes), (prompt,)), slots)
-    runner.rehearse(StepPlan(len(row_sizes) + 1, batch), slots)
-    go_through(runner, room, layout, len(row_sizes) + 2)
 
 
-def go_through(runner: Rehearsing, room: Room, layout: KvLayout, number: int = 0) -> None:
-    """One token at the end of the longest request, through all layers."""
-    item = _token(0, room.longest_tokens - 1, _blocks(room, layout))
-    runner.forward(StepPlan(number, (item,)), torch.zeros(1, dtype=torch.int64, device=room.device))
+def go_through(runner: Rehearsing, room: Room, layout: KvLayout, max_batch: int) -> None:
+    """A full batch of tokens is rehearsed; then one token at the end of the longest request goes through everything,
+    which is all that a batch of one has."""
+    blocks, last = _blocks(room, layout), room.longest_tokens - 1
+    slots = torch.zeros(max_batch, dtype=torch.int64, device=room.device)
+    if max_batch > 1:
+        batch = tuple(_token(row, min(last, _BATCH_CONTEXT_TOKENS), blocks) for row in range(max_batch))
+        runner.rehearse(StepPlan(0, batch), slots)
+    runner.forward(StepPlan(1, (_token(0, last, blocks),)), slots)
 
 
 def _token(row: int, position: int, blocks: list[list[int]]) -> StepItem:

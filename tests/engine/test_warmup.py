@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from halogen_kernels.cpu import linear
+from halogen_kernels.cpu import attention, linear
 from halogen_kernels.values import Activation
-from support.engine_driver import generate_greedy, load_engine
+from support import tiny_hf
+from support.engine_driver import generate_greedy, load_engine, spread
 from support.tiny_models import tiny_gemma3
 
 from halogend.engine.memory import Peak
+from halogend.engine.models.feed_forward import Dense, Mixture
 from halogend.engine.runner import ModelRunner
-from halogend.engine.warmup import Room, most_rows, warm_up
+from halogend.engine.warmup import Room, go_through, most_rows, rehearse_prompts
 from halogend.sched.layout import KvLayout
 from halogend.sched.limits import SchedLimits
-from halogend.sched.step import StepPlan
+from halogend.sched.step import StepItem, StepPlan
 
 
 class Recorder:
@@ -34,6 +36,13 @@ class Recorder:
         return torch.empty(0)
 
 
+def warm_up(
+    runner: Recorder | ModelRunner, room: Room, layout: KvLayout, wanted: SchedLimits, sizes: tuple[int, ...] = ()
+) -> None:
+    rehearse_prompts(runner, room, layout, wanted, sizes)  # type: ignore[arg-type]  # a runner, as far as it is used
+    go_through(runner, room, layout, wanted.max_batch)  # type: ignore[arg-type]  # as above
+
+
 def limits(max_batch: int, chunk: int) -> SchedLimits:
     return SchedLimits(max_batch, 1, 0.0, 0.0, chunk, max(256, chunk))
 
@@ -46,13 +55,13 @@ def test_a_whole_chunk_a_full_batch_and_one_token_at_the_end_of_the_longest_requ
     recorder, layout = Recorder(), KvLayout(windows)
     wanted = limits(batch, chunk)
     room = Room(1 + layout.blocks_for_request(longest, wanted.request_step_tokens), longest)
-    warm_up(recorder, room, layout, wanted)  # type: ignore[arg-type]  # a runner, as far as it is used
-    prompt, full = (plan.items for plan in recorder.rehearsed)
+    warm_up(recorder, room, layout, wanted)
+    prompt, *fuller = (plan.items for plan in recorder.rehearsed)
     assert [(item.start + item.count, item.count) for item in prompt] == [(longest, min(longest, chunk or 256))]
-    assert len(full) == batch
-    assert {item.slot for item in full} == set(range(batch))
     ((last,),) = (plan.items for plan in recorder.forwarded)
     assert (last.start, last.count) == (longest - 1, 1)
+    (full,) = fuller or [(last,)]
+    assert [item.slot for item in full] == list(range(batch))
     for item in (*prompt, *full, last):
         assert len(item.blocks) == layout.tables
         for table in item.blocks:
@@ -60,16 +69,62 @@ def test_a_whole_chunk_a_full_batch_and_one_token_at_the_end_of_the_longest_requ
             assert all(1 <= block < room.blocks for block in table)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_no_row_of_the_output_matrix_is_computed_twice(batch: int) -> None:
+    """In a small model with many words it takes as long as all layers."""
+    recorder, layout = Recorder(), KvLayout((None,))
+    warm_up(recorder, Room(40, 512), layout, limits(batch, 0), (1, 8))
+    wanted = [sum(item.samples for item in plan.items) for plan in (*recorder.rehearsed, *recorder.forwarded)]
+    assert sorted(filter(None, wanted)) == sorted({1, batch})
+
+
 @pytest.mark.parametrize(("longest", "batch"), [(2000, 2), (10, 4), (1, 64)])
 def test_steps_of_each_number_of_rows_come_first(longest: int, batch: int) -> None:
     recorder, layout, wanted = Recorder(), KvLayout((None,)), limits(batch, 0)
     room = Room(1 + layout.blocks_for_request(longest, wanted.request_step_tokens), longest)
     sizes = tuple(rows for rows in (1, 7, 40, 64, 256) if rows <= most_rows(room, wanted))
-    warm_up(recorder, room, layout, wanted, sizes)  # type: ignore[arg-type]  # a runner, as far as it is used
+    warm_up(recorder, room, layout, wanted, sizes)
     first = recorder.rehearsed[: len(sizes)]
     assert tuple(sum(item.count for item in plan.items) for plan in first) == sizes
     assert all(len(plan.items) <= batch and item.count <= longest for plan in first for item in plan.items)
     assert len(recorder.rehearsed) == len(sizes) + 2
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3_moe-mixed", "gemma2"])
+def test_what_a_rehearsal_goes_through_is_of_every_kind_and_each_kind_of_feed_forward_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Layers with the widest products may not be the first; those that differ by what they see have the same ones."""
+    attended: list[int | None] = []
+    fed: list[type] = []
+    attend = attention.attend
+
+    def watched(queries: torch.Tensor, cache: torch.Tensor, plan: attention.AttentionPlan) -> torch.Tensor:
+        attended.append(plan.window)
+        return attend(queries, cache, plan)
+
+    def watch(kind: type[Dense] | type[Mixture]) -> None:
+        run = kind.run
+        monkeypatch.setattr(kind, "run", lambda self, *args: (fed.append(kind), run(self, *args))[1])
+
+    monkeypatch.setattr(attention, "attend", watched)
+    watch(Dense)
+    watch(Mixture)
+    is_gguf = name == "gemma3"
+    path = tiny_gemma3(tmp_path / "a.gguf").path if is_gguf else tiny_hf.make(name, tmp_path / "hf", seed=1).path
+    engine = load_engine(path)
+    assert isinstance(engine.runner, ModelRunner)
+    item = StepItem(1, 0, 0, tuple(range(40)), from_slot=False, blocks=spread(engine, [1, 2, 3]), samples=True)
+    seen = []
+    for run in (engine.runner.rehearse, engine.runner.forward):
+        attended.clear()
+        fed.clear()
+        run(StepPlan(0, (item,)), torch.zeros(1, dtype=torch.int64))
+        seen.append((tuple(attended), tuple(fed)))
+    (sample_windows, sample_kinds), (windows, kinds) = seen
+    assert set(sample_windows) == set(windows)
+    assert sorted(map(str, sample_kinds)) == sorted({str(kind) for kind in kinds})
+    assert len(kinds) > len(sample_kinds)
 
 
 def test_what_it_leaves_in_the_pool_changes_no_token(tmp_path: Path) -> None:

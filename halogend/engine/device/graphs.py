@@ -147,7 +147,7 @@ class DecodeGraphs:
 
         def run() -> Tensor:
             own = [plan.plan for plan in plans]
-            residual = self._model.run_layers(batch, own, self._cache.layers, _untold, self._model.all_layers)
+            residual = self._model.run_layers(batch, own, self._cache.layers, _untold)
             return self._model.logits(residual)
 
         replay, logits = self._recorder.record(run)

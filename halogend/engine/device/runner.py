@@ -8,7 +8,7 @@ Decode steps are replayed from graphs where the place can record them; all other
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from halogend.engine.device.place import Place
 from halogend.engine.device.pool import DeviceKvCache
 from halogend.engine.device.rows import send_rows
 from halogend.engine.device.staging import StepWorkspace
-from halogend.engine.models.decoder import Decoder
+from halogend.engine.models.decoder import Decoder, RunLayers
 from halogend.engine.progress import Progress
 from halogend.sched.step import StepPlan
 
@@ -58,13 +58,13 @@ class DeviceRunner:
             logits = self._graphs.forward(rows, slot_tokens, self._workspace)
             self._progress.bump()
             return logits
-        return self._run(rows, slot_tokens, self._model.all_layers)
+        return self._run(rows, slot_tokens, self._model.run_layers)
 
     @torch.inference_mode()
     def rehearse(self, plan: StepPlan, slot_tokens: Tensor) -> None:
-        """`forward` through one layer of each kind: builds and takes what the whole step does in a fraction of its
+        """`forward` through what is of one kind once: builds and takes what the whole step does in a fraction of its
         time. What it writes into the pool is of no use."""
-        self._run(self._rows(plan), slot_tokens, self._model.sample_layers)
+        self._run(self._rows(plan), slot_tokens, self._model.run_samples)
 
     def _rows(self, plan: StepPlan) -> Rows:
         """Of a step whose blocks have memory from now on."""
@@ -72,10 +72,10 @@ class DeviceRunner:
         self._cache.clear(rows.fresh_blocks)
         return rows
 
-    def _run(self, rows: Rows, slot_tokens: Tensor, layers: Sequence[int]) -> Tensor:
+    def _run(self, rows: Rows, slot_tokens: Tensor, run: RunLayers) -> Tensor:
         batch = send_rows(rows, slot_tokens, self._workspace)
         plans = self._model.plan(batch, self._cache.dtype, self._workspace)
-        residual = self._model.run_layers(batch, plans, self._cache.layers, self._progress.bump, layers)
+        residual = run(batch, plans, self._cache.layers, self._progress.bump)
         return self._model.logits(residual)
 
     @property

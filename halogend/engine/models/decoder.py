@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from halogen_kernels import AttentionShape, Kernels, LinearWeight, NormWeight, Workspace
@@ -19,6 +19,8 @@ from halogend.engine.models.layers import LayerRecipe, LayerWeights, StepTensors
 from halogend.engine.models.rotary import Rotary
 from halogend.sched.blocks import BLOCK_TOKENS
 from halogend.sched.errors import InvariantError
+
+RunLayers: TypeAlias = Callable[[Batch, Sequence[Any], Sequence[KvLayer], Callable[[], None]], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,9 @@ class Decoder:
         self._weights = weights
         self.groups = group_layers(geometry.windows)
         self._places = self.groups.places
-        self.all_layers = range(geometry.layers)
-        self.sample_layers = _first_of_each(geometry.windows)
+        self.sample_layers = _first_of_each([geometry.has_experts(layer) for layer in range(geometry.layers)])
+        sampled = {geometry.windows[layer] for layer in self.sample_layers}
+        self._sample_windows = [n for n in _first_of_each(geometry.windows) if geometry.windows[n] not in sampled]
 
     @property
     def shape(self) -> AttentionShape:
@@ -83,19 +86,28 @@ class Decoder:
         plans: Sequence[Any],
         cache: Sequence[KvLayer],
         bump: Callable[[], None],
-        layers: Sequence[int],
     ) -> Tensor:
         """Writes the step's K and V into `cache`, which has an entry for each place; the residual of
-        `batch.sampled`, float32 [s, hidden]. `layers` are those to run, in order; `bump` is called after each."""
-        steps = self._step_tensors(batch, plans)
-        residual = self._weights.embed(batch.tokens)
-        if self.geometry.embedding_scale != 1.0:
-            residual *= self.geometry.embedding_scale
-        x = self._recipe.enter(self._weights.layers[layers[0]], residual)
-        for number, following in zip_longest(layers, layers[1:]):
-            _, place = self._places[number]
-            then = None if following is None else self._weights.layers[following]
-            x = self._recipe.run(self._weights.layers[number], residual, x, cache[place], steps[number], then)
+        `batch.sampled`, float32 [s, hidden]. `bump` is called after each layer."""
+        residual = self._embedded(batch)
+        self._run(range(self.geometry.layers), residual, cache, self._step_tensors(batch, plans), bump)
+        return residual.index_select(0, batch.sampled)
+
+    @torch.inference_mode()
+    def run_samples(
+        self,
+        batch: Batch,
+        plans: Sequence[Any],
+        cache: Sequence[KvLayer],
+        bump: Callable[[], None],
+    ) -> Tensor:
+        """As `run_layers`, with all that it builds and takes and a fraction of its work: `sample_layers`, one with each
+        kind of feed-forward, and what else there is of windows is attended through alone."""
+        residual, steps = self._embedded(batch), self._step_tensors(batch, plans)
+        self._run(self.sample_layers, residual, cache, steps, bump)
+        for number in self._sample_windows:
+            x = self._recipe.enter(self._weights.layers[self.sample_layers[0]], residual)
+            self._recipe.attend(x, cache[self._places[number][1]], steps[number])
             bump()
         return residual.index_select(0, batch.sampled)
 
@@ -109,6 +121,28 @@ class Decoder:
             if cap := self.geometry.logits_softcap:
                 out.div_(cap).tanh_().mul_(cap)
         return out
+
+    def _embedded(self, batch: Batch) -> Tensor:
+        residual = self._weights.embed(batch.tokens)
+        if self.geometry.embedding_scale != 1.0:
+            residual *= self.geometry.embedding_scale
+        return residual
+
+    def _run(
+        self,
+        layers: Sequence[int],
+        residual: Tensor,
+        cache: Sequence[KvLayer],
+        steps: Sequence[StepTensors],
+        bump: Callable[[], None],
+    ) -> None:
+        """These layers, one after the other; `residual` is changed in place."""
+        x = self._recipe.enter(self._weights.layers[layers[0]], residual)
+        for number, following in zip_longest(layers, layers[1:]):
+            _, place = self._places[number]
+            then = None if following is None else self._weights.layers[following]
+            x = self._recipe.run(self._weights.layers[number], residual, x, cache[place], steps[number], then)
+            bump()
 
     def _step_tensors(self, batch: Batch, plans: Sequence[Any]) -> list[StepTensors]:
         """For each layer. Positions are turned once a kind."""

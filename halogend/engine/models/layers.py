@@ -108,6 +108,12 @@ class LayerRecipe:
             return residual
         return self._over(residual, delta, weights.ffn_post_norm, following.attention_norm)
 
+    def attend(self, x: Tensor, cache: KvLayer, step: StepTensors) -> None:
+        """What of `run` depends on a layer's window, over heads of zeros that take the place of a layer's own."""
+        shape = self.shape
+        qkv = torch.zeros(len(x), shape.heads + 2 * shape.kv_heads, shape.head_dim, dtype=x.dtype, device=x.device)
+        self.kernels.attend(qkv[:, : shape.heads], cache, step.attention).to(self.dtype)
+
     def _over(self, residual: Tensor, delta: Tensor, inner: NormWeight | None, norm: NormWeight) -> Tensor:
         """Adds to the residual; what is read of it next."""
         if self.kernels.norm_of_sum is not None:
