@@ -8,7 +8,9 @@ Triton's interpreter on the host is put together as a device is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -109,19 +111,44 @@ def assemble(spec: EngineSpec, model: Decoder, kernels: Kernels, place: Place, p
     )
 
 
-def warm(assembly: Assembly, spec: EngineSpec, layout: KvLayout, kernels: Kernels, bump: Callable[[], None]) -> None:
-    """The largest steps are gone through, and decode steps recorded; `bump` is called for each of those. Interpreted
-    kernels take no memory to speak of and a thousand times as long: there it is one token."""
-    runner, pool, limits = assembly.runner, assembly.pool, sched_limits(spec.limits)
-    touched = min(assembly.block_count, pool.touched_bytes // pool.block_bytes)
-    room = Room(touched, spec.limits.max_model_len, assembly.place.device)
-    if assembly.place.is_interpreted:
-        go_through(runner, room, layout, max_batch=1)
-        return
-    rehearse_prompts(runner, room, layout, limits, kernels.built_sizes(most_rows(room, limits)))
-    go_through(runner, room, layout, limits.max_batch)
-    if assembly.graphs is not None:
-        assembly.graphs.prepare(spec.limits.max_batch, bump)
+class WarmUp:
+    """The largest steps, gone through in two parts, and decode steps recorded. `took_s` is how long that took.
+    Interpreted kernels take no memory to speak of and a thousand times as long: there it is one token."""
+
+    def __init__(
+        self, assembly: Assembly, spec: EngineSpec, layout: KvLayout, kernels: Kernels, progress: Progress
+    ) -> None:
+        pool = assembly.pool
+        touched = min(assembly.block_count, pool.touched_bytes // pool.block_bytes)
+        self._assembly = assembly
+        self._room = Room(touched, spec.limits.max_model_len, assembly.place.device)
+        self._layout = layout
+        self._limits = sched_limits(spec.limits)
+        self._kernels = kernels
+        self._bump = progress.bump
+        self.took_s = 0.0
+
+    def rehearse_prompts(self) -> None:
+        """Needs the weights of the model's `sample_layers` only."""
+        if self._assembly.place.is_interpreted:
+            return
+        with self._timed():
+            sizes = self._kernels.built_sizes(most_rows(self._room, self._limits))
+            rehearse_prompts(self._assembly.runner, self._room, self._layout, self._limits, sizes)
+
+    def go_through(self) -> None:
+        """The rest, with all weights."""
+        max_batch = 1 if self._assembly.place.is_interpreted else self._limits.max_batch
+        with self._timed():
+            go_through(self._assembly.runner, self._room, self._layout, max_batch)
+            if self._assembly.graphs is not None:
+                self._assembly.graphs.prepare(max_batch, self._bump)
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.took_s += time.monotonic() - began
 
 
 def _blocks(spec: EngineSpec, block_bytes: int, tables: int) -> _Blocks:

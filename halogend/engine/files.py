@@ -36,19 +36,17 @@ def open_files(checkpoint: Checkpoint, bump: Bump) -> Iterator[FileBytes]:
     describes, and at the end if one is not what it was at the beginning."""
     with ExitStack() as stack:
         descriptors = [_open(path, stack) for path in checkpoint.files]
-        before = [_fingerprint(descriptor) for descriptor in descriptors]
         again = open_checkpoint(checkpoint.path, surplus=checkpoint.surplus)
         if again.digest != checkpoint.digest:  # replaced before it was opened
             raise _changed(checkpoint.path)
+        source: ReadBytes | MappedBytes
         if checkpoint.format == "gguf":
-            yield ReadBytes(checkpoint.files, descriptors, bump)
+            source = ReadBytes(checkpoint.files, descriptors, bump)
         else:
             source = MappedBytes(checkpoint.files, descriptors, bump)
             stack.callback(source.close)
-            yield source
-        for path, descriptor, print_ in zip(checkpoint.files, descriptors, before, strict=True):
-            if _fingerprint(descriptor) != print_:
-                raise _changed(path)
+        yield source
+        source.check()
 
 
 def _changed(path: Path) -> CheckpointError:
@@ -90,14 +88,25 @@ class FileBytes(ByteSource, Protocol):
         CheckpointError as `take` does."""
         ...
 
+    def check(self) -> None:
+        """Raises CheckpointError if a file is not what it was at the beginning."""
+        ...
+
 
 class _OpenFiles:
-    """How bytes of open files come into memory that is there. `bump` is called for each piece."""
+    """How bytes of open files come into memory that is there. `bump` is called for each piece. The beginning, for
+    `check`, is when this is made."""
 
     def __init__(self, files: Sequence[Path], descriptors: Sequence[int], bump: Bump) -> None:
         self._files = files
         self.descriptors = descriptors
         self._bump = bump
+        self._prints = [_fingerprint(descriptor) for descriptor in descriptors]
+
+    def check(self) -> None:
+        for path, descriptor, print_ in zip(self._files, self.descriptors, self._prints, strict=True):
+            if _fingerprint(descriptor) != print_:
+                raise _changed(path)
 
     def copy(self, tensor: TensorInfo, advance: Callable[[int], None]) -> Tensor:
         raw = torch.empty(tensor.nbytes, dtype=torch.uint8)

@@ -1,5 +1,11 @@
 """From an EngineSpec to a runner that may serve: weights, pool, warm-up, top to bottom in `load`.
 
+    reads ahead   | layers ...                    | output matrix    |
+    loads         | the model, layer by layer | pool | prompts are rehearsed | everything is gone through
+
+The second line waits for the first where it needs what is not there yet: of a v2 file that is used where it lies, the
+largest steps need one layer, and what is gone through then needs all.
+
 Runs in the loader's thread with one intra-operator thread, so that it never holds up an engine that
 serves beside it. Must never know which process it is in or whom it reports to: it moves a Progress.
 """
@@ -10,6 +16,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +30,7 @@ from halogend.checkpoint.geometry import Geometry
 from halogend.checkpoint.sizes import VALUE_BYTES, mapped_bytes, read_bytes
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.adopted import Adopted
-from halogend.engine.assembly import DTYPES, assemble, warm
+from halogend.engine.assembly import DTYPES, WarmUp, assemble
 from halogend.engine.checking import check_share, checked_bytes
 from halogend.engine.compiling import ready_kernels, shapes_of
 from halogend.engine.device.place import Place, place_of
@@ -37,9 +44,11 @@ from halogend.engine.models import decoder
 from halogend.engine.models.layers import LayerRecipe, LayerWeights
 from halogend.engine.models.rotary import Rotary
 from halogend.engine.models.source import TensorSource
+from halogend.engine.passing import Passing
 from halogend.engine.progress import Progress
 from halogend.engine.read_ahead import ReadAhead, Span
 from halogend.engine.read_behind import ReadBehind
+from halogend.engine.reading import Reading
 from halogend.engine.tensors import Packing, WeightSource
 from halogend.sched.layout import KvLayout
 from halogend.wire.specs import EngineSpec
@@ -70,13 +79,21 @@ def load(spec: EngineSpec, progress: Progress) -> Loaded:
 def _load(spec: EngineSpec, place: Place, progress: Progress) -> Loaded:
     started = time.monotonic()
     arithmetic = Arithmetic.of(spec, place)
-    model, weights = _read(spec, arithmetic, progress)
-    assembly = assemble(spec, model, arithmetic.kernels, place, progress)
-    loaded = time.monotonic()
-    progress.begin("warming")
-    layout = KvLayout(model.groups.windows)
-    peak = Peak() if place.is_host else DevicePeak(place.device)
-    warm(assembly, spec, layout, arithmetic.kernels, progress.bump)
+    with ExitStack() as files:
+        model, weights, reading = _read(spec, arithmetic, progress, files)
+        assembly = assemble(spec, model, arithmetic.kernels, place, progress)
+        layout = KvLayout(model.groups.windows)
+        warm_up = WarmUp(assembly, spec, layout, arithmetic.kernels, progress)
+        if reading is None:
+            progress.begin("warming")
+        peak = Peak() if place.is_host else DevicePeak(place.device)
+        with nullcontext() if reading is None else reading.beside(model.sample_layers), peak.watched():
+            warm_up.rehearse_prompts()
+        if reading is not None:
+            reading.finish()
+            progress.begin("warming")
+    with peak.watched():
+        warm_up.go_through()
     pool = assembly.pool
     return Loaded(
         runner=assembly.runner,
@@ -87,8 +104,8 @@ def _load(spec: EngineSpec, place: Place, progress: Progress) -> Loaded:
         block_bytes=pool.block_bytes,
         block_count=assembly.block_count,
         reserve_blocks=pool.reserve_blocks,
-        load_s=loaded - started,
-        warmup_s=time.monotonic() - loaded,
+        load_s=time.monotonic() - started - warm_up.took_s,
+        warmup_s=warm_up.took_s,
         kernels=arithmetic.kernels.names_for(model.shape) | assembly.names,
         peak=peak,
         chooser=assembly.chooser,
@@ -107,9 +124,11 @@ class _Weights:
     behind: ReadBehind
 
 
-def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple[decoder.Decoder, _Weights]:
-    """The model and the bytes of its weights. What only reading needs is gone before the pool is touched:
-    both together would be the most that the engine ever takes."""
+def _read(
+    spec: EngineSpec, arithmetic: Arithmetic, progress: Progress, stack: ExitStack
+) -> tuple[decoder.Decoder, _Weights, Reading | None]:
+    """The model, the bytes of its weights, and what is still read of those that are used where they lie. What else
+    reading needs is gone before the pool is touched: both together would be the most that the engine ever takes."""
     checkpoint = open_checkpoint(spec.path, spec.load_format)
     if not arithmetic.place.is_host:
         ready_kernels(spec, shapes_for(spec, checkpoint.geometry, arithmetic.dtype), progress)
@@ -117,25 +136,28 @@ def _read(spec: EngineSpec, arithmetic: Arithmetic, progress: Progress) -> tuple
     mapped = mapped_bytes(checkpoint, adoption)
     later = _later(spec, checkpoint, adoption, arithmetic.place)
     checked = checkpoint.v2 if spec.verify == "full" else None
-    with open_files(checkpoint, progress.bump) as files:
-        now_bytes = read_bytes(checkpoint) - sum(tensor.nbytes for tensor in later)
-        progress.begin("loading", now_bytes + (0 if checked is None else checked_bytes(checked)))
-        if checked is not None:
-            check_share(checked, files.descriptors, load_threads(spec), progress.advance, share=(0, 1))
-        weight_map = WeightMap(checkpoint.files, files.descriptors, mapped)
-        adopted = Adopted(checkpoint, adoption, weight_map, files, progress.advance)
-        source = WeightSource(checkpoint, files, arithmetic.packing, progress.advance, adopted)
-        spans = _spans(checkpoint, adoption, later, in_order=spec.load_threads == 1)
-        yields = spec.loader_niceness > 0
-        with ReadAhead(spans, weight_map, files.descriptors, progress.advance, yields=yields) as ahead:
-            if spec.load_threads == 1:  # in order, and by nobody else
-                ahead.finish()
-            else:
-                ahead.begin()
-            model, held = _load_model(checkpoint, arithmetic, source, spec)
-            ahead.finish()
-        behind = ReadBehind(later, checkpoint.files, files.descriptors)
-    return model, _Weights(held, sum(mapped.values()) if not arithmetic.place.runs_like_a_device else 0, behind)
+    files = stack.enter_context(open_files(checkpoint, progress.bump))
+    now_bytes = read_bytes(checkpoint) - sum(tensor.nbytes for tensor in later)
+    progress.begin("loading", now_bytes + (0 if checked is None else checked_bytes(checked)))
+    if checked is not None:
+        check_share(checked, files.descriptors, load_threads(spec), progress.advance, share=(0, 1))
+    weight_map = WeightMap(checkpoint.files, files.descriptors, mapped)
+    adopted = Adopted(checkpoint, adoption, weight_map, files, progress.advance)
+    source = WeightSource(checkpoint, files, arithmetic.packing, progress.advance, adopted)
+    spans = _spans(checkpoint, adoption, later, in_order=spec.load_threads == 1)
+    passing, yields = Passing(checkpoint.files, files.descriptors), spec.loader_niceness > 0
+    ahead = ReadAhead(spans, weight_map, passing, progress.advance, yields=yields)
+    reading = Reading(files, stack.enter_context(ahead), spans, stack)
+    if spec.load_threads == 1:  # in order, and by nobody else
+        ahead.finish()
+    else:
+        ahead.begin()
+    model, held = _load_model(checkpoint, arithmetic, source, spec)
+    behind = ReadBehind(later, checkpoint.files, files.descriptors)
+    if arithmetic.place.runs_like_a_device or not mapped:
+        reading.finish()
+        return model, _Weights(held, 0, behind), None
+    return model, _Weights(held, sum(mapped.values()), behind), reading
 
 
 def shapes_for(spec: EngineSpec, geometry: Geometry, dtype: torch.dtype) -> Shapes:

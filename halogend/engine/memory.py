@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -18,22 +20,34 @@ class Rise(Protocol):
 
 
 class Peak:
-    """How far resident memory rose above what it is afterwards. Begins when it is made."""
+    """How far anonymous and shared memory rose, while it was `watched`, above what it is afterwards.
+
+    The system tells the highest that resident memory was, with the files that are mapped. So nothing is to be mapped or
+    unmapped while it is watched."""
 
     def __init__(self, proc: Path = _SELF) -> None:
         self._proc = proc
+        self._highest_bytes: int | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
         try:
-            (proc / "clear_refs").write_text(_FORGET_PEAK)
-            self._is_known = True
+            (self._proc / "clear_refs").write_text(_FORGET_PEAK)
+            is_known = True
         except OSError:  # a kernel or a sandbox that does not let us
-            self._is_known = False
+            is_known = False
+        yield
+        if is_known:
+            sizes = _sizes(self._proc)
+            highest_bytes = sizes.get("VmHWM", 0) - sizes.get("RssFile", 0)
+            self._highest_bytes = max(self._highest_bytes or 0, highest_bytes)
 
     def over_now_bytes(self) -> int | None:
-        """The peak since the start less what is resident now; None where the system does not say."""
-        if not self._is_known:
+        """The peak less what is there now; None where the system does not say."""
+        if self._highest_bytes is None:
             return None
         sizes = _sizes(self._proc)
-        return max(0, sizes.get("VmHWM", 0) - sizes.get("VmRSS", 0))
+        return max(0, self._highest_bytes - (sizes.get("VmRSS", 0) - sizes.get("RssFile", 0)))
 
 
 class DevicePeak:
@@ -44,6 +58,11 @@ class DevicePeak:
         self._device = device
         self._held_bytes = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Or not: torch counts."""
+        yield
 
     def over_now_bytes(self) -> int | None:
         return max(0, torch.cuda.max_memory_reserved(self._device) - self._held_bytes)

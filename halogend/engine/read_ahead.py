@@ -1,6 +1,9 @@
 """Reading what a load will look at, in load order, before it is asked for: a disk is read in long pieces, and
 the first request finds everything in memory.
 
+    page cache   | layer 0 | layer 1 | ...        | output |
+    mapped       ' layer 0 ' layer 1 '  not while `apart`  ' the rest at once |
+
 Several loads that read one file from a disk take turns, by a lock on the file that nobody else needs to heed.
 Where others serve meanwhile, as much time is left to them as reading takes.
 """
@@ -10,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import os
 import platform
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,9 +24,9 @@ from typing import Self
 
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine.mapping import WeightMap
+from halogend.engine.passing import Passing
 
 WINDOW_BYTES = 16 << 20
-_ASKED_BYTES = 128 << 10  # of a longer piece Linux reads only as far as the device's read-ahead
 _MEMORY_BYTES_PER_S = 1.5e9
 _PATIENCE_S, _LOOK_AGAIN_S = 2.0, 0.005
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}  # ioprio_set(2) has no name in the C library
@@ -39,27 +42,33 @@ class Span:
 
 
 class ReadAhead:
-    """A thread's work over `spans`; each must lie in a file of `descriptors`. `advance` is told the bytes read of
-    those that stay; what is only asked for is told by whoever takes it. `yields`: others serve meanwhile."""
+    """A thread's work over `spans`; each must lie in a file of `passing`. `advance` is told the bytes read of
+    those that stay; what else is read is told by whoever takes it. `yields`: others serve meanwhile.
+
+    What stays is mapped as soon as it was read, by this thread. That takes a few milliseconds a gigabyte."""
 
     def __init__(
         self,
         spans: Sequence[Span],
         mapped: WeightMap,
-        descriptors: Sequence[int],
+        passing: Passing,
         advance: Callable[[int], None],
         *,
         yields: bool,
     ) -> None:
         self._spans = spans
         self._mapped = mapped
-        self._descriptors = descriptors
+        self._passing = passing
         self._advance = advance
         self._yields = yields
         self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
-        self._is_done = False
+        self._change = threading.Condition()  # of what follows
+        self._unmapped: deque[tuple[TensorInfo, int, int]] = deque()
+        self._is_apart = False
+        self._read_spans = 0
+        self._is_over = False
 
     def __enter__(self) -> Self:
         return self
@@ -77,14 +86,36 @@ class ReadAhead:
         self._thread = threading.Thread(target=self._work, name="read-ahead", daemon=True)
         self._thread.start()
 
+    def until(self, spans: int) -> None:
+        """So many of the first spans were read: waits for the thread, which has begun. Raises CheckpointError."""
+        with self._change:
+            self._change.wait_for(lambda: self._read_spans >= spans or self._is_over)
+        if self._error is not None:
+            raise self._error
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Meanwhile nothing that is read adds to what this process has mapped."""
+        self._keep_apart(True)
+        try:
+            yield
+        finally:
+            self._keep_apart(False)
+
     def finish(self) -> None:
-        """Everything was read: waits for the thread, or reads here. Raises CheckpointError."""
-        if self._thread is None and not self._is_done:
+        """Everything was read and is mapped: waits for the thread, or reads here. Raises CheckpointError."""
+        if self._thread is None and not self._is_over:
             self._read()
         elif self._thread is not None:
             self._thread.join()
         if self._error is not None:
             raise self._error
+        with self._change:
+            self._map()
+
+    def _keep_apart(self, is_apart: bool) -> None:
+        with self._change:
+            self._is_apart = is_apart
 
     def _work(self) -> None:
         try:
@@ -93,36 +124,49 @@ class ReadAhead:
             self._read()
         except BaseException as error:  # noqa: BLE001 (whatever it is, who waits gets it)
             self._error = error
+        with self._change:
+            self._is_over = True
+            self._change.notify_all()
 
     def _read(self) -> None:
         is_slow = False
-        for span, start, nbytes in self._windows():
-            descriptor = self._descriptors[span.tensor.file]
-            if not span.stays:
-                if not self._yields:  # the thread that takes it is slow enough
-                    _ask_for(descriptor, span.tensor.offset + start, nbytes)
-                continue
-            with turn(descriptor, self._stopped) if is_slow else contextlib.nullcontext():
+        for number, span in enumerate(self._spans):
+            if span.stays or not self._yields:  # the thread that takes what does not stay is slow enough
+                is_slow = self._read_span(span, is_slow=is_slow)
+            with self._change:
+                self._read_spans = number + 1
+                self._change.notify_all()
+        self._is_over = True
+
+    def _read_span(self, span: Span, *, is_slow: bool) -> bool:
+        """Whether it came from a slow disk, as the one before it did or not."""
+        for start in range(0, span.tensor.nbytes, WINDOW_BYTES):
+            if self._stopped.is_set():
+                break
+            window = span.tensor, start, min(WINDOW_BYTES, span.tensor.nbytes - start)
+            with (
+                turn(self._passing.descriptors[span.tensor.file], self._stopped)
+                if is_slow
+                else contextlib.nullcontext()
+            ):
                 began = time.monotonic()
-                self._mapped.populate(span.tensor, start, nbytes)
+                self._passing.read(*window)
                 took_s = time.monotonic() - began
-            is_slow = came_from_a_disk(nbytes, took_s)
-            self._advance(nbytes)
+            is_slow = came_from_a_disk(window[2], took_s)
+            if span.stays:
+                with self._change:
+                    self._unmapped.append(window)
+                    if not self._is_apart:
+                        self._map()
+                self._advance(window[2])
             if self._yields:
                 self._stopped.wait(took_s)
-        self._is_done = True
+        return is_slow
 
-    def _windows(self) -> Iterator[tuple[Span, int, int]]:
-        for span in self._spans:
-            for start in range(0, span.tensor.nbytes, WINDOW_BYTES):
-                if self._stopped.is_set():
-                    return
-                yield span, start, min(WINDOW_BYTES, span.tensor.nbytes - start)
-
-
-def _ask_for(descriptor: int, offset: int, nbytes: int) -> None:
-    for start in range(offset, offset + nbytes, _ASKED_BYTES):
-        os.posix_fadvise(descriptor, start, min(_ASKED_BYTES, offset + nbytes - start), os.POSIX_FADV_WILLNEED)
+    def _map(self) -> None:
+        """What was read. Raises CheckpointError."""
+        while self._unmapped:
+            self._mapped.populate(*self._unmapped.popleft())
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import structlog
 
 from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.tensor_table import TensorInfo
-from halogend.engine.files import ReadBytes
+from halogend.engine.passing import Passing
 from halogend.engine.read_ahead import came_from_a_disk, turn, yield_disk
 from halogend.wire.process import nice_thread
 
@@ -39,7 +39,7 @@ class ReadBehind:
         """`descriptors` are of the `files`, and may be closed afterwards."""
         self._tensors = tensors
         self._descriptors = [os.dup(each) for each in descriptors] if tensors else []
-        self._source = ReadBytes(files, self._descriptors, lambda: None)
+        self._passing = Passing(files, self._descriptors)
         self._stopped = threading.Event()
         self._close = weakref.finalize(self, _close, self._descriptors)
 
@@ -69,7 +69,7 @@ class ReadBehind:
         for tensor, start, nbytes in self._pieces():
             with turn(self._descriptors[tensor.file], self._stopped) if is_slow else contextlib.nullcontext():
                 began = time.monotonic()
-                self._source.take(tensor, start, nbytes)
+                self._passing.read(tensor, start, nbytes)
                 took_s = time.monotonic() - began
             is_slow = came_from_a_disk(nbytes, took_s)
             self._stopped.wait(took_s)

@@ -23,8 +23,8 @@ from halogend.checkpoint.errors import CheckpointError
 from halogend.checkpoint.tensor_table import TensorInfo
 from halogend.engine import loading, read_behind
 from halogend.engine.convert import convert
-from halogend.engine.files import ReadBytes
 from halogend.engine.mapping import WeightMap
+from halogend.engine.passing import Passing
 from halogend.engine.progress import Progress
 from halogend.engine.read_behind import ReadBehind
 
@@ -41,20 +41,21 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, int, int]]]:
-    """What is read before the load is over, and what behind it, in their order: tensor, first byte, bytes."""
+    """What is mapped before the load is over, and what is read behind it, in their order: tensor, first byte, bytes."""
     told: dict[str, list[tuple[str, int, int]]] = {"ahead": [], "behind": []}
-    populate, take = WeightMap.populate, ReadBytes.take
+    populate, pass_on = WeightMap.populate, Passing.read
 
     def populating(self: WeightMap, tensor: TensorInfo, start: int, nbytes: int) -> None:
         told["ahead"].append((tensor.name, start, nbytes))
         populate(self, tensor, start, nbytes)
 
-    def taking(self: ReadBytes, tensor: TensorInfo, start: int, nbytes: int) -> object:
-        told["behind"].append((tensor.name, start, nbytes))
-        return take(self, tensor, start, nbytes)
+    def passing(self: Passing, tensor: TensorInfo, start: int, nbytes: int) -> None:
+        if threading.current_thread().name == NAME:
+            told["behind"].append((tensor.name, start, nbytes))
+        pass_on(self, tensor, start, nbytes)
 
     monkeypatch.setattr(WeightMap, "populate", populating)
-    monkeypatch.setattr(ReadBytes, "take", taking)
+    monkeypatch.setattr(Passing, "read", passing)
     return told
 
 

@@ -103,7 +103,7 @@ def test_what_a_rehearsal_goes_through_is_of_every_kind_and_each_kind_of_feed_fo
         attended.append(plan.window)
         return attend(queries, cache, plan)
 
-    def watch(kind: type[Dense] | type[Mixture]) -> None:
+    def watch(kind: type[Dense | Mixture]) -> None:
         run = kind.run
         monkeypatch.setattr(kind, "run", lambda self, *args: (fed.append(kind), run(self, *args))[1])
 
@@ -140,26 +140,47 @@ def test_what_it_leaves_in_the_pool_changes_no_token(tmp_path: Path) -> None:
 
 def test_a_peak_is_told_from_what_is_held_after_it(tmp_path: Path) -> None:
     (tmp_path / "clear_refs").write_text("")
-    (tmp_path / "status").write_text("Name:\tx\nVmHWM:\t  900 kB\nVmRSS:\t  850 kB\nThreads:\t3\n")
     peak = Peak(tmp_path)
-    assert (tmp_path / "clear_refs").read_text() == "5"
+    with peak.watched():
+        assert (tmp_path / "clear_refs").read_text() == "5"
+        _say(tmp_path, "VmHWM:\t  900 kB\nVmRSS:\t  850 kB\n")
     assert peak.over_now_bytes() == 50 << 10
 
 
+def test_files_that_are_mapped_between_two_largest_steps_are_no_rise(tmp_path: Path) -> None:
+    (tmp_path / "clear_refs").write_text("")
+    peak = Peak(tmp_path)
+    for kib, mapped in ((900, 100), (1400, 700)):
+        with peak.watched():
+            _say(tmp_path, f"VmHWM:\t  {kib} kB\nVmRSS:\t  850 kB\nRssFile:\t  {mapped} kB\n")
+    _say(tmp_path, "VmHWM:\t  9999 kB\nVmRSS:\t  1300 kB\nRssFile:\t  600 kB\n")
+    assert peak.over_now_bytes() == ((900 - 100) - (1300 - 600)) << 10
+
+
+def _say(proc: Path, sizes: str) -> None:
+    (proc / "status").write_text(f"Name:\tx\n{sizes}Threads:\t3\n")
+
+
 def test_where_the_peak_cannot_begin_anew_nothing_is_said(tmp_path: Path) -> None:
-    assert Peak(tmp_path / "not there").over_now_bytes() is None
+    peak = Peak(tmp_path / "not there")
+    with peak.watched():
+        pass
+    assert peak.over_now_bytes() is None
 
 
 def test_the_peak_of_this_process_is_seen() -> None:
     peak = Peak()
+    with peak.watched():
+        pass
     if peak.over_now_bytes() is None:
         pytest.skip("this system does not let a process forget its peak")
     assert any(_is_seen(peak) for _ in range(3)), "the process may hand memory back meanwhile that others used"
 
 
 def _is_seen(peak: Peak) -> bool:
-    block = torch.ones(48 << 20, dtype=torch.uint8)
-    del block
+    with peak.watched():
+        block = torch.ones(48 << 20, dtype=torch.uint8)
+        del block
     return (peak.over_now_bytes() or 0) > 40 << 20
 
 
