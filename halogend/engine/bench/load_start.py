@@ -46,8 +46,8 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class StartFigures:
-    """Seconds of the windows that WINDOWS tells. `warmup_s` is the part of our load that the warm-up takes, when all
-    weights are usable; 0 of llama.cpp, which does not tell. Bytes are of the process, after its first token:
+    """Seconds of the windows that WINDOWS tells. `warmup_s` is the part of our load that the warm-up takes; the last
+    weights may be read meanwhile. 0 of llama.cpp, which does not tell. Bytes are of the process, after its first token:
     `pss_bytes` counts a page that several processes map as a share for each (proc(5))."""
 
     load_s: float
