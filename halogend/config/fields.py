@@ -142,14 +142,16 @@ def changed_fields(old: BaseModel, new: BaseModel, prefix: str = "") -> tuple[Fi
 
 def _changes(old: BaseModel, new: BaseModel, prefix: str) -> Iterator[FieldChange]:
     for name, info in type(old).model_fields.items():
-        path = f"{prefix}.{key_of(name, info)}" if prefix else key_of(name, info)
         before, after = getattr(old, name), getattr(new, name)
+        if before is after or before == after:
+            continue
+        path = f"{prefix}.{key_of(name, info)}" if prefix else key_of(name, info)
         inner, is_list = nested(info)
         if is_list and inner is not None:
             continue
         if isinstance(before, BaseModel) and isinstance(after, BaseModel):
             yield from _changes(before, after, path)
-        elif before != after:
+        else:
             apply = Apply(extra_of(info)["x-apply"])
             yield FieldChange(path, _stated(before, info), _stated(after, info), apply)
 
