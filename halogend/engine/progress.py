@@ -32,49 +32,54 @@ class Progress:
     def __init__(self, stage: str = "starting") -> None:
         self.loader = ThreadClock()
         self._lock = threading.Lock()
-        self._mark = Mark(stage=stage, counter=0, busy=True, done=0, total=0)
+        self._stage = stage
+        self._counter = 0
+        self._busy = True
+        self._done = 0
+        self._total = 0
 
     @property
     def stage(self) -> str:
-        return self._mark.stage
+        return self._stage
 
     @property
     def counter(self) -> int:
-        return self._mark.counter
+        return self._counter
 
     @property
     def done(self) -> int:
-        return self._mark.done
+        return self._done
 
     @property
     def total(self) -> int:
-        return self._mark.total
+        return self._total
 
     def read(self) -> Mark:
         """With the loader's processor time in the counter, so that a starved load still moves."""
-        mark = self._mark
+        with self._lock:
+            mark = Mark(self._stage, self._counter, self._busy, self._done, self._total)
         return replace(mark, counter=mark.counter + self.loader.ticks())
 
     def begin(self, stage: str, total: int = 0) -> None:
         """A new stage (importing, starting, compiling, loading, warming, serving); `total` bytes lie ahead in it."""
         with self._lock:
-            mark = self._mark
-            self._mark = replace(mark, stage=stage, counter=mark.counter + 1, done=0, total=total)
+            self._counter += 1
+            self._stage, self._done, self._total = stage, 0, total
 
     def bump(self) -> None:
         """One unit of work is done."""
-        self.advance(0)
+        with self._lock:
+            self._counter += 1
 
     def advance(self, done_bytes: int) -> None:
         """`done_bytes` more are loaded."""
         with self._lock:
-            mark = self._mark
-            self._mark = replace(mark, counter=mark.counter + 1, done=mark.done + done_bytes)
+            self._counter += 1
+            self._done += done_bytes
 
     def set_busy(self, busy: bool) -> None:
         """Whether work is pending: a busy engine whose counter rests is wedged."""
-        with self._lock:
-            self._mark = replace(self._mark, busy=busy)
+        self._busy = busy
 
 
 def tell(progress: Progress, channel: WorkerChannel, ended: threading.Event) -> None:

@@ -96,7 +96,7 @@ class LayerRecipe:
         """One layer over all rows of a step; `residual` [n, h] float32 is changed in place, of which `x` is what this
         layer reads. What the `following` one reads; the residual itself, if it is the last."""
         kernels, shape = self.kernels, self.shape
-        qkv = kernels.linear(x, weights.qkv, weights.qkv_bias).view(len(x), -1, shape.head_dim)
+        qkv = kernels.linear(x, weights.qkv, weights.qkv_bias).view(x.shape[0], -1, shape.head_dim)
         kernels.rotate(qkv[:, : shape.heads + shape.kv_heads], step.turns, weights.qk_norm)
         kernels.write_kv(cache, step.slots, qkv[:, shape.heads :].flatten(1))
         mixed = kernels.attend(qkv[:, : shape.heads], cache, step.attention).to(self.dtype)

@@ -48,18 +48,18 @@ def pack_linear(slices: Iterable[Tensor]) -> LinearWeight:
 
 
 def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tensor:
-    rows = len(x)
+    rows = x.shape[0]
     x = _sized(x, weight)
     if len(weight.parts) == 1:
-        return _product(x, weight.parts[0], bias)[:rows]
+        return _first(_product(x, weight.parts[0], bias), rows)
     sizes = [part.shape[0] for part in weight.parts]
     biases = [None] * len(sizes) if bias is None else torch.split(bias, sizes)
-    products = [_product(x, part, piece)[:rows] for part, piece in zip(weight.parts, biases, strict=True)]
+    products = [_first(_product(x, part, piece), rows) for part, piece in zip(weight.parts, biases, strict=True)]
     return torch.cat(products, dim=-1)
 
 
 def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
-    done, rows = 0, len(x)
+    done, rows = 0, x.shape[0]
     x = _repeated(x) if rows < _LEAST_ROWS else padded(x, _values(weight))
     for part in weight.parts:
         piece = _product(x, part)[:rows]
@@ -68,10 +68,10 @@ def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
 
 
 def gated_linear(x: Tensor, gate: LinearWeight, up: LinearWeight, activation: Activation) -> Tensor:
-    rows = len(x)
+    rows = x.shape[0]
     x = _sized(x, gate)
     pairs = zip(gate.parts, up.parts, strict=True)
-    done = [_gated_product(x, gate_part, up_part, activation)[:rows] for gate_part, up_part in pairs]
+    done = [_first(_gated_product(x, gate_part, up_part, activation), rows) for gate_part, up_part in pairs]
     return done[0] if len(done) == 1 else torch.cat(done, dim=-1)
 
 
@@ -91,14 +91,19 @@ def _values(weight: LinearWeight) -> int:
 
 def _sized(x: Tensor, weight: LinearWeight) -> Tensor:
     """`x` with the rows that its product runs with; those of `x` are the first ones."""
-    if len(x) == 1 and x.shape[1] > _SPLIT_COLUMNS:
+    if x.shape[0] == 1 and x.shape[1] > _SPLIT_COLUMNS:
         return _repeated(x)
     return padded(x, _values(weight))
 
 
 def _repeated(x: Tensor) -> Tensor:
     """Rows of `x` again and again, at least _LEAST_ROWS."""
-    return x.repeat(-(-_LEAST_ROWS // len(x)), 1)
+    return x.repeat(-(-_LEAST_ROWS // x.shape[0]), 1)
+
+
+def _first(product: Tensor, rows: int) -> Tensor:
+    """The first rows; a slice of all of them would cost as much as a small operator."""
+    return product if product.shape[0] == rows else product[:rows]
 
 
 def _pack(part: Tensor) -> Tensor:

@@ -33,5 +33,6 @@ def row_sizes(most: int) -> tuple[int, ...]:
 
 def padded(x: Tensor, values: int) -> Tensor:
     """`x` [n, columns] with rows of zeros up to the next size for a matrix of `values`."""
-    missing = padded_rows(len(x), values) - len(x)
+    rows = x.shape[0]  # len() of a tensor is a function of Python's
+    missing = padded_rows(rows, values) - rows
     return F.pad(x, (0, 0, 0, missing)) if missing else x

@@ -12,7 +12,7 @@ def attend_group(queries: Tensor, context: Tensor, mask: Tensor, shape: Attentio
     """[B, G, H/G, d] against `context` [B, L, 2, G, d] -> [B, H*d]."""
     keys, values = context.permute(2, 0, 3, 1, 4).unbind()
     result = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=shape.scale)
-    return result.reshape(len(queries), -1)
+    return result.reshape(queries.shape[0], -1)
 
 
 def attend_chunk(queries: Tensor, context: Tensor, mask: Tensor | None, shape: AttentionShape) -> Tensor:
@@ -22,4 +22,4 @@ def attend_chunk(queries: Tensor, context: Tensor, mask: Tensor | None, shape: A
     result = F.scaled_dot_product_attention(
         heads, keys, values, attn_mask=mask, is_causal=mask is None, scale=shape.scale
     )
-    return result.permute(2, 0, 1, 3).reshape(len(queries), -1)
+    return result.permute(2, 0, 1, 3).reshape(queries.shape[0], -1)
