@@ -16,7 +16,7 @@ from halogend.control.probation import Probation
 from halogend.control.receipts import ModelRecord
 from halogend.control.retired import Retired
 from halogend.control.target import Target, Way
-from halogend.control.turns import switching, take_over
+from halogend.control.turns import switching, take_over, welcome
 from halogend.control.unit import Arrived, Unit
 
 
@@ -44,12 +44,12 @@ async def adopt(unit: Unit, target: Target, house: House, record: ModelRecord | 
         unit.loading = None
         await house.end_all(newcomer)
         raise
-    return Replace(unit, target, house, record, newcomer, adjustment)
+    return Replace(unit, target, house, record, newcomer, adjustment, arrived.target)
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """`adjustment` is what differs from what it was loaded for."""
+    """`adjustment` is what differs from what it was loaded for, `loaded_for`; replicas that are wanted no more go."""
 
     unit: Unit
     target: Target
@@ -57,6 +57,7 @@ class Replace:
     record: ModelRecord | None
     newcomer: Generation
     adjustment: Adjustment | None = None
+    loaded_for: Target | None = None
 
     @property
     def relies_on(self) -> Generation | None:
@@ -78,6 +79,8 @@ class Replace:
                 retired.park()
                 self.unit.probation = Probation(terms, self.newcomer.number)
                 self.house.router.watch(self.unit.name, self.unit.probation.record)
+            if self.adjustment is not None:
+                welcome(self.unit, self.adjustment, self.loaded_for, self.house, self.record)
         return retired
 
     def rest(self) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from support.played.world import failure_of, reached, until
+from support.played.world import document, failure_of, reached, until
 
 from halogend.control import recover
 from halogend.control.receipts import Milestone
@@ -48,3 +48,22 @@ async def test_an_end_that_is_cut_short_leaves_neither_processes_nor_bytes(world
         await ending
     await until(lambda: set(house.ledger.view()) == {"a#1"}, "their bytes are back")
     assert there.children() == set(serving.pids.values())
+
+
+async def test_l7_a_replica_that_was_loaded_and_is_wanted_no_more_goes_when_its_generation_serves(world):
+    """It was loaded for an atomic change that waited for another model, and the newer document has one device less."""
+    there = await world()
+    assert (await there.apply(there.model("a", **BOTH), devices=PARTS)).outcome == "applied"
+    waits = there.stage.hold("load", role="engine", model="b")
+    both = (there.model("a", "x", **BOTH), there.model("b", device="cpu:0"))
+    first = there.edit(document(*both, devices=PARTS, reload={"atomic": True}))
+    await waits.reached()
+    assert len(there.unit("a").loading.replicas) == 2
+    second = await reached(there.edit(document(there.model("a", "x", **ONE), devices=PARTS)))
+    await reached(first)
+    assert (first.outcome, second.outcome) == ("superseded", "applied")
+    assert "adopt" in [step.name for step in second.models["a"].steps]
+    serving = there.unit("a").serving
+    assert [each.spec.device for each in serving.everybody] == ["cpu:1"]
+    await until(lambda: set(there.house.ledger.view()) == {serving.replicas[0].name}, "its bytes are back")
+    await until(lambda: there.children() == set(serving.replicas[0].pids.values()), "its processes are gone")
