@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from halogen_kernels import Activation, Kernels, packed_bytes, reference, select
+from halogen_kernels.cpu import linear
+from halogen_kernels.quantise import rows_at_once
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.closeness import close
@@ -159,6 +161,27 @@ def test_a_row_is_the_same_bits_alone_and_in_any_batch(dtype: torch.dtype, colum
         for batch in (2, 3, 8, 17, 200):
             assert torch.equal(kernels.linear(x[:batch], weight)[:1], alone[0])
             assert torch.equal(kernels.gated_linear(x[:batch], weight, up, "silu")[:1], alone[1])
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 70])
+def test_what_a_processor_cannot_pack_is_summed_in_float32_and_rounded_once(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bfloat16 where there is no packed form of it; the matrix is widened in pieces, the last of them smaller."""
+    monkeypatch.setattr(linear, "can_pack", lambda dtype: False)
+    kernels = table("cpu", torch.bfloat16)
+    assert kernels.names["linear"] == "cpu.torch"
+    columns, outputs = 64, 2 * rows_at_once(64) + 100
+    x, matrix = (torch.randint(-4, 5, (count, columns)).float() for count in (rows, outputs))
+    exact, bias = x @ matrix.t(), torch.full((outputs,), 2**-6)
+    weight = kernels.pack_linear([matrix[:300].bfloat16(), matrix[300:].bfloat16()])
+    found = torch.empty(rows, outputs)
+    kernels.logits(x.bfloat16(), weight, found)
+    assert torch.equal(found, exact.bfloat16().float())
+    assert torch.equal(kernels.linear(x.bfloat16(), weight), exact.bfloat16())
+    assert torch.allclose(kernels.linear(x.bfloat16(), weight, bias).float(), exact + bias, rtol=2**-8)
+    gated = kernels.gated_linear(x.bfloat16(), weight, weight, "silu").float()
+    assert torch.allclose(gated, torch.nn.functional.silu(exact) * exact, rtol=2**-6, atol=2**-6)
 
 
 def test_status_says_what_runs() -> None:

@@ -1,7 +1,9 @@
 """Linear maps: oneDNN over weights it has packed, or torch's own where it cannot.
 
 Packing pays because torch's plain bfloat16 product repacks the matrix at every call: over the packed
-form a product of few rows takes a third of the time or less.
+form a product of few rows takes a third of the time or less. On a processor without bfloat16 torch's plain product
+goes through the matrix again for every row: from four rows on widening it piece by piece is faster, at 64 rows five
+to eight times.
 """
 
 # ruff: noqa: SLF001 (torch has no public names for oneDNN's packed products)
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from halogen_kernels import reference
 from halogen_kernels.cpu.row_sizes import padded
+from halogen_kernels.quantise import rows_at_once
 from halogen_kernels.values import Activation, LinearWeight
 
 _mkldnn = torch.ops.mkldnn
@@ -26,6 +29,8 @@ _LEAST_ROWS = 4
 # Over more columns than this, one row alone is summed in another order than two and more are.
 _SPLIT_COLUMNS = 1024
 _ROWS_HINT = 16  # the layout oneDNN picks is the same from 1 to 512 rows; it wants a number
+# Of fewer rows torch's plain bfloat16 product reads the matrix faster than it can be widened.
+_WIDE_ROWS = 4
 _POST_OPS = {"silu": ("swish", ""), "gelu_tanh": ("gelu", "tanh")}
 
 
@@ -60,7 +65,8 @@ def linear(x: Tensor, weight: LinearWeight, bias: Tensor | None = None) -> Tenso
 
 def logits(x: Tensor, weight: LinearWeight, out: Tensor) -> None:
     done, rows = 0, x.shape[0]
-    x = _repeated(x) if rows < _LEAST_ROWS else padded(x, _values(weight))
+    if weight.parts[0].is_mkldnn:
+        x = _repeated(x) if rows < _LEAST_ROWS else padded(x, _values(weight))
     for part in weight.parts:
         piece = _product(x, part)[:rows]
         out[:, done : done + piece.shape[1]] = piece
@@ -77,7 +83,7 @@ def gated_linear(x: Tensor, gate: LinearWeight, up: LinearWeight, activation: Ac
 
 def _gated_product(x: Tensor, gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
     if not gate.is_mkldnn:
-        return reference.activate(F.linear(x, gate), activation).mul_(F.linear(x, up))
+        return reference.activate(_product(x, gate), activation).mul_(_product(x, up))
     # Activation and product run on the accumulators, before they are rounded.
     kind, algorithm = _POST_OPS[activation]
     opened = _mkldnn._linear_pointwise(x, gate, None, kind, [], algorithm)
@@ -91,6 +97,8 @@ def _values(weight: LinearWeight) -> int:
 
 def _sized(x: Tensor, weight: LinearWeight) -> Tensor:
     """`x` with the rows that its product runs with; those of `x` are the first ones."""
+    if not weight.parts[0].is_mkldnn:
+        return x
     if x.shape[0] == 1 and x.shape[1] > _SPLIT_COLUMNS:
         return _repeated(x)
     return padded(x, _values(weight))
@@ -121,5 +129,18 @@ def _product(x: Tensor, part: Tensor, bias: Tensor | None = None) -> Tensor:
         bias = None if bias is None else bias.float()  # added to the accumulators
         product: Tensor = _mkldnn._linear_pointwise(x, part, bias, "none", [], "")
         return product
-    product = F.linear(x, part)
-    return product if bias is None else (product + bias).to(x.dtype)
+    if bias is None and (len(x) < _WIDE_ROWS or x.dtype != torch.bfloat16):
+        return F.linear(x, part)
+    product = _widened(x, part)
+    return (product if bias is None else product.add_(bias)).to(x.dtype)
+
+
+def _widened(x: Tensor, part: Tensor) -> Tensor:
+    """In float32, [n, rows of the part]."""
+    wide, out = x.float(), torch.empty(len(x), len(part))
+    step = rows_at_once(part.shape[1])
+    matrix = torch.empty(min(step, len(part)), part.shape[1])
+    for first in range(0, len(part), step):
+        rows = part[first : first + step]
+        out[:, first : first + len(rows)] = wide @ matrix[: len(rows)].copy_(rows).t()
+    return out
