@@ -23,6 +23,7 @@ from torture.windows import POLICY
 
 LOOK_S = 0.05
 PATIENCE_S = 240.0
+TRAILING_S = 0.2  # that a daemon waits for the end of a burst: before it, to look is load for nothing
 NOTICE_S = 15.0  # for a daemon to see that its file has changed
 T = TypeVar("T")
 
@@ -106,6 +107,7 @@ class Stage:
         holds the lock."""
         before = await self.newest()
         self.mount.write(text)
+        await asyncio.sleep(TRAILING_S)
 
         async def look() -> str | None:
             for number in range(before + 1, await self.newest() + 1):
