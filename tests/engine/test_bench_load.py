@@ -17,6 +17,7 @@ from halogend.checkpoint.sizes import read_bytes, weight_bytes
 from halogend.cli.main import main as halogend
 from halogend.engine.bench import load, load_floor, load_ours, synthetic
 from halogend.engine.bench.page_cache import cached_share, drop, read_through
+from halogend.obs.processor import numbers
 from halogend.sched.step import StepItem, StepPlan
 
 MIB = 1 << 20
@@ -150,7 +151,7 @@ def test_medians_and_the_table(small: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert row["peak_over_held_bytes"] == 20 * MIB
     assert load.main([str(small), "--runs", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "BF16 held as bf16; medians of 1 runs, 1 loading threads" in lines[0]
+    assert f"BF16 held as {numbers()}; medians of 1 runs, 1 loading threads" in lines[0]
     assert [line.split()[0] for line in lines[1:4]] == ["cache", "warm", "cold"]
     assert lines[2].split()[-4:] == ["20", "MiB", "7", "MiB"]
 
