@@ -180,17 +180,19 @@ class Acts:
     async def ten_contents(self, _other: Checkpoint) -> None:
         """Ten contents within a second, each with a call that asks for it (L1)."""
         stage = self._stage
-        answers = []
+        calls: list[asyncio.Task[tuple[int, dict[str, Any]]]] = []
+        answers: list[tuple[int, dict[str, Any]]] = []
 
         async def edits() -> None:
             first = stage.wish.policy - CONTENTS
             for number in range(1, CONTENTS + 1):
                 stage.mount.write(replace(stage.wish, policy=first + number).text())
-                answers.append(asyncio.create_task(stage.daemon.call("POST", "/reload?wait=serving")))
+                calls.append(asyncio.create_task(stage.daemon.call("POST", "/reload?wait=serving")))
                 await asyncio.sleep(CONTENT_EVERY_S)
+            answers.extend(await asyncio.gather(*calls))
 
         await self._newest_wins(edits, CONTENTS)
-        outcomes = [receipt["outcome"] for _, receipt in await asyncio.gather(*answers)]
+        outcomes = [receipt["outcome"] for _, receipt in answers]
         if unknown := set(outcomes) - _GOOD:
             raise Fault(f"good documents ended {unknown}")
 

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from halogend.config import canonical
+from halogend.config.parse import parse
 from torture.clock import Clock
 from torture.daemon import Daemon
 from torture.document import Wish
@@ -103,15 +105,16 @@ class Stage:
     # --- changes ----------------------------------------------------------------------------------
 
     async def publish(self, text: str) -> str:
-        """Puts a document into the mount; the id of the receipt that the daemon leaves of it. For who
-        holds the lock."""
-        before = await self.newest()
+        """Puts a document into the mount; the id of the receipt that the daemon leaves of it. For who holds the lock.
+        Who asked before, and is answered late, may be the one who makes the daemon read it."""
+        before, revision = await self.newest(), _revision(text)
         self.mount.write(text)
         await asyncio.sleep(TRAILING_S)
 
         async def look() -> str | None:
             for number in range(before + 1, await self.newest() + 1):
-                if (await self.receipt(f"r{number}"))["trigger"] == "file":
+                receipt = await self.receipt(f"r{number}")
+                if receipt["trigger"] == "file" or (revision and receipt["revision"] == revision):
                     return f"r{number}"
             return None
 
@@ -136,3 +139,9 @@ class Stage:
             yield
         finally:
             self.evidence.windows.append(Window(kind, began_at, self.clock.now()))
+
+
+def _revision(text: str) -> str | None:
+    """None for what is no document."""
+    document = parse(text.encode(), "torture", {}).document
+    return None if document is None else canonical.revision(document)
