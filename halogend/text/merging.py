@@ -7,7 +7,9 @@ That is how llama.cpp does it. GGUF files, tekken and sentencepiece vocabularies
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import overload
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -16,7 +18,7 @@ from halogend.text import pieces
 from halogend.text.control_tokens import ControlTokens
 from halogend.text.lexicon import Lexicon, Part
 from halogend.text.pretokenize import Cutting
-from halogend.text.vocabulary import TokenType, Vocabulary, as_in
+from halogend.text.vocabulary import TokenType, Vocabulary
 
 MAX_PIECE_LENGTH = 4096  # every way to split one is tried: a long one would take for ever
 _SPACES = " \t\n\v\f\r"
@@ -140,7 +142,37 @@ def _hidden(vocabulary: Vocabulary) -> dict[str, int]:
     }
 
 
-def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+class _Merges(Sequence[tuple[str, str]]):
+    """Pairs of pieces, the best first, each made when it is asked for: half a million of them, as objects that all
+    exist at once, would be a quarter of what a text process needs at most."""
+
+    def __init__(self, scores: Mapping[str, float]) -> None:
+        """`scores` of all pieces that are made of others or make them, by their texts."""
+        self._joins = sorted(scores, key=scores.__getitem__, reverse=True)
+        self._number, self._cut = array("I"), array("H")  # of the join, and how long its left half is
+        for number, text in enumerate(self._joins):
+            for cut in range(1, len(text)):
+                if text[:cut] in scores and text[cut:] in scores:
+                    self._number.append(number)
+                    self._cut.append(cut)
+
+    def __len__(self) -> int:
+        return len(self._cut)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, str]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        text, cut = self._joins[self._number[index]], self._cut[index]
+        return text[:cut], text[cut:]
+
+
+def _merges_from_scores(vocabulary: Vocabulary) -> _Merges:
     mergeable = {
         text: score
         for text, kind, score in zip(vocabulary.tokens, vocabulary.types, vocabulary.scores, strict=True)
@@ -149,13 +181,7 @@ def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     longest = max(map(len, mergeable), default=0)
     if longest > MAX_PIECE_LENGTH:
         raise ValueError(f"a piece has {longest} characters, more than {MAX_PIECE_LENGTH}")
-    best_first, own = sorted(mergeable, key=mergeable.__getitem__, reverse=True), as_in(mergeable)
-    return [
-        (own(left), own(right))
-        for text in best_first
-        for cut in range(1, len(text))
-        if (left := text[:cut]) in mergeable and (right := text[cut:]) in mergeable
-    ]
+    return _Merges(mergeable)
 
 
 def _add_user_defined(engine: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:

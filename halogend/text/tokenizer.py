@@ -16,6 +16,7 @@ from halogend.text import gguf_vocabulary, sentencepiece, tekken, tokenizer_json
 from halogend.text.control_tokens import ControlTokens
 from halogend.text.lexicon import Encoder, Lexicon, Part
 from halogend.text.merging import CutEncoder, lexicon_of
+from halogend.text.vocabulary import Vocabulary
 
 _PANIC = "PanicException"  # how the `tokenizers` package fails on what it did not foresee; no Exception
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Tokenizer:
         naming the key at fault."""
         vocabulary = gguf_vocabulary.read_vocabulary(header)
         try:
-            return _guarded(header.path, lambda: cls(lexicon_of(vocabulary, chat_prefix=True), CutEncoder(vocabulary)))
+            return _guarded(header.path, lambda: cls._of(vocabulary, chat_prefix=True))
         except CheckpointError as error:
             raise gguf_vocabulary.unknown_merge(header, vocabulary) or error from error.__cause__
 
@@ -54,9 +55,13 @@ class Tokenizer:
             return _guarded(files.vocabulary, lambda: cls(*tokenizer_json.build(files)))
         read = tekken.read_vocabulary if files.vocabulary.name == "tekken.json" else sentencepiece.read_vocabulary
         vocabulary = _guarded(files.vocabulary, lambda: read(files))
-        return _guarded(
-            files.vocabulary, lambda: cls(lexicon_of(vocabulary, chat_prefix=False), CutEncoder(vocabulary))
-        )
+        return _guarded(files.vocabulary, lambda: cls._of(vocabulary, chat_prefix=False))
+
+    @classmethod
+    def _of(cls, vocabulary: Vocabulary, *, chat_prefix: bool) -> Tokenizer:
+        """The encoder first: to build it takes twice what it keeps, and the lexicon is not there yet."""
+        encoder = CutEncoder(vocabulary)
+        return cls(lexicon_of(vocabulary, chat_prefix=chat_prefix), encoder)
 
     @property
     def vocab_size(self) -> int:
