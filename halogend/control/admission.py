@@ -84,12 +84,14 @@ async def unless_superseded(unit: Unit, target: Target, wait: Awaitable[T], part
 
 @contextlib.asynccontextmanager
 async def _room(unit: Unit, wanted: Wanted, house: House, record: ModelRecord | None) -> AsyncIterator[None]:
-    """Where it is the old pool that gives it, it goes back there when the load fails."""
+    """Where it is the old pool that gives it, it goes back there when the load fails. Another load may enter between
+    the pool's last word and this one: then the old pool gives more."""
     if house.misfit(wanted.parts) is None:
         yield
         return
     try:
-        await unless_superseded(unit, wanted.target, shrink(unit, wanted.target, house, record))
+        while not house.fits(wanted.target, room_of(unit)):
+            await unless_superseded(unit, wanted.target, shrink(unit, wanted.target, house, record))
         yield
     except Exception:  # whatever it was, the old generation serves on and has its pool again
         take_room(unit, house)

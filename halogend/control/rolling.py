@@ -53,7 +53,7 @@ async def roll(unit: Unit, old: Generation, target: Target, house: House, record
         try:
             await course.back()
         except Exception as fault:  # a fault of ours on the way back
-            course.give_up(f"{Code.INTERNAL}: {fault!r}")
+            await course.give_up(f"{Code.INTERNAL}: {fault!r}")
             raise
         finally:
             house.router.serve_alone(unit.name)
@@ -104,8 +104,7 @@ class _Course:
         if self.leaver is not None and self._is_needed and self.leaver.may_return:
             self.leaver.serve_again()
             self.ended.remove(self.leaver.replica)
-        if self.ending is not None:
-            await asyncio.wait([self.ending])
+        await self._all_gone()
         async with self.house.step(self.record, "roll_back"):
             for was in list(reversed(self.ended)):
                 await self._take_off(was.spec.device)
@@ -115,10 +114,17 @@ class _Course:
             for each in list(self.new.replicas):
                 await self._take_off(each.spec.device)
 
-    def give_up(self, reason: str) -> None:
-        """What was not brought back is as dead as if it had died in its place, and is started again as such."""
+    async def give_up(self, reason: str) -> None:
+        """What was not brought back is as dead as if it had died in its place, and is started again as such: when its
+        processes are gone, for it has its bytes under the same name."""
+        await self._all_gone()
         for was in self.ended if self._is_needed else ():
             self._lose(self._again(was)[0], reason)
+
+    async def _all_gone(self) -> None:
+        """The old replica that drains, if one does."""
+        if self.ending is not None:
+            await asyncio.wait([self.ending])
 
     @property
     def _is_needed(self) -> bool:

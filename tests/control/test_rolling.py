@@ -6,6 +6,7 @@ import signal
 import pytest
 from support.played.world import collect, document, failure_of, reached, until
 
+from halogend.control.retired import Leaver
 from halogend.control.to_come import awaited
 
 PARTS = [{"id": f"cpu:{number}", "cores": str(number)} for number in (0, 1)]
@@ -252,3 +253,31 @@ async def test_a_revert_while_an_old_replica_drains_is_one_assignment_for_it(tig
     slow.release("finish")
     assert [failure_of(await collect(answer)) for answer in answers] == [None, None]
     await until(tight.is_quiet, "all is quiet")
+
+
+async def test_a_fault_on_the_way_back_starts_nothing_in_the_place_of_what_still_drains(tight, monkeypatch):
+    """Both would have their bytes under one name, and the end of one would take those of the other."""
+    slow = tight.stage.hold("generate", prompt="slow")
+    answer = await tight.submit("a", "slow", 5)
+    (await slow.reached()).say("token")
+    await until(lambda: answer.has_token, "a token has come")
+    receipt = tight.edit(_text(tight, "b"))
+    await until(lambda: answer.holder in tight.unit("a").serving.leaving, "its replica drains")
+    faults = []
+
+    def serve_again(leaver):
+        faults.append(leaver)
+        raise RuntimeError("a fault of our own")
+
+    monkeypatch.setattr(Leaver, "serve_again", serve_again)
+    tight.edit(_text(tight))
+    await until(lambda: faults, "the way back has failed")
+    assert set(tight.house.ledger.view()) == {"a#1", "a#1/1"}
+    assert len(tight.children()) == 4
+    slow.release("finish")
+    assert failure_of(await collect(answer)) is None
+    await reached(receipt)
+    await until(lambda: _serve(tight) == {"cpu:0": 1, "cpu:1": 1}, "both serve again")
+    assert set(tight.house.ledger.view()) == {"a#1", "a#1/1"}
+    assert len(tight.children()) == 4
+    assert failure_of(await tight.ask("a")) is None

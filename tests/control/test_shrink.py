@@ -2,12 +2,13 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 from support.played.stage import WARMUP
 from support.played.world import GIB, content, document, failure_of, reached, until
 
-from halogend.control import shrink
+from halogend.control import admission, shrink
 from halogend.control.planning import Given
 from halogend.control.receipts import Milestone
 
@@ -48,6 +49,27 @@ async def test_the_old_pool_gives_what_is_missing_and_the_new_one_grows_when_it_
     target = tight.unit("a").active
     await until(lambda: tight.house.ledger.holding("a#2") == target.holding, "the new pool has grown")
     assert failure_of(await tight.ask("a")) is None
+
+
+async def test_what_another_load_took_meanwhile_is_given_too(tight, monkeypatch):
+    """The pool had given what was missing, and somebody entered before the newcomer did."""
+    other, give = replace(tight.unit("a").active.holding, kv_bytes=0, weights_bytes=0, working_bytes=3 << 20), admission.shrink
+    gave = []
+
+    async def gives(*args):
+        await give(*args)
+        gave.append(tight.house.ledger.holding("a#1").kv_bytes)
+        tight.house.ledger.enter("other#1", other)
+
+    monkeypatch.setattr(admission, "shrink", gives)
+    most = []
+    enter = tight.house.ledger.enter
+    tight.house.ledger.enter = lambda *args: (enter(*args), most.append((args[0], tight.house.ledger.taken_bytes("cpu:0"))))
+    receipt = await reached(tight.edit(replaced(tight)))
+    assert receipt.outcome == "applied", receipt.view()
+    assert [step.name for step in receipt.models["a"].steps][:3] == ["shrink", "shrink", "load"]
+    assert gave[0] - gave[1] == 3 << 20
+    assert max(taken for name, taken in most if name == "a#2") <= ROOM
 
 
 FAILURES = {
