@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 
-from halogend.wire.process import die_with_parent, import_nicely
+from halogend.wire.process import die_with_parent, hand_over_soon, import_nicely
 
 
 def main() -> int:
@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--niceness", type=int, default=0, help="at which it imports (default 0)")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent_pid)
+    hand_over_soon()
     faulthandler.enable()
     import_nicely("halogend.engine.worker", arguments.niceness)
     import structlog  # noqa: PLC0415 (imported above, nicely)

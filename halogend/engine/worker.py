@@ -166,6 +166,7 @@ class EngineWorker:
         # The thread count belongs to the thread: the loader's single one is not this one's.
         loaded.runner.set_threads(spec.threads)
         loop = EngineLoop(Channels(self._control, self._data), loaded, spec, self._progress)
+        gc.freeze()  # the tables of its pool, too: to walk them takes several steps of a small model
         self._progress.begin("serving")
         self._progress.set_busy(busy=False)
         self._control.send(ready(loaded))

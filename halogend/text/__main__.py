@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import socket
 
-from halogend.wire.process import die_with_parent, import_nicely
+from halogend.wire.process import die_with_parent, hand_over_soon, import_nicely
 
 
 async def _run(control_fd: int, data_fd: int, engine_fd: int) -> None:
@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--niceness", type=int, default=0, help="at which it imports (default 0)")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent_pid)
+    hand_over_soon()
     import_nicely("halogend.text.process", arguments.niceness)
     import asyncio  # noqa: PLC0415 (imported above, nicely)
 

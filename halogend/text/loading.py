@@ -44,6 +44,7 @@ def load(spec: TextSpec, progress: Progress) -> Loaded:
     try:
         tokenizer, own = read_text(spec.path, spec.load_format, progress.bump)
     finally:
+        gc.freeze()  # and they stay: nobody's answer waits while they are walked to look for some
         gc.enable()
         _give_back()
         progress.loader.leave()

@@ -1,4 +1,4 @@
-"""What every worker process does about itself before anything else."""
+"""What a process does about itself before anything else: a worker, and where it says so the daemon too."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import ctypes
 import importlib
 import os
 import signal
+import sys
 import threading
 import time
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 EXIT_PEER_LOST = 4  # the other process of the generation went first
 EXIT_ORPHANED = 6
+_SWITCH_S = 0.0005
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -37,6 +39,13 @@ def nice_thread(level: int) -> None:
     """
     thread = threading.get_native_id()
     os.setpriority(os.PRIO_PROCESS, thread, max(level, os.getpriority(os.PRIO_PROCESS, thread)))
+
+
+def hand_over_soon() -> None:
+    """A thread that computes in Python gives the interpreter to one that wants it after half a millisecond. Five, as
+    Python has it, are several tokens of a small model: an event loop that lends the interpreter with each read would
+    wait so long for documents that are parsed beside it. Whoever computes shares it half and half either way."""
+    sys.setswitchinterval(_SWITCH_S)
 
 
 def import_nicely(module: str, level: int) -> None:

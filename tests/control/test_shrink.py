@@ -53,7 +53,10 @@ async def test_the_old_pool_gives_what_is_missing_and_the_new_one_grows_when_it_
 
 async def test_what_another_load_took_meanwhile_is_given_too(tight, monkeypatch):
     """The pool had given what was missing, and somebody entered before the newcomer did."""
-    other, give = replace(tight.unit("a").active.holding, kv_bytes=0, weights_bytes=0, working_bytes=3 << 20), admission.shrink
+    other, give = (
+        replace(tight.unit("a").active.holding, kv_bytes=0, weights_bytes=0, working_bytes=3 << 20),
+        admission.shrink,
+    )
     gave = []
 
     async def gives(*args):
@@ -64,7 +67,10 @@ async def test_what_another_load_took_meanwhile_is_given_too(tight, monkeypatch)
     monkeypatch.setattr(admission, "shrink", gives)
     most = []
     enter = tight.house.ledger.enter
-    tight.house.ledger.enter = lambda *args: (enter(*args), most.append((args[0], tight.house.ledger.taken_bytes("cpu:0"))))
+    tight.house.ledger.enter = lambda *args: (
+        enter(*args),
+        most.append((args[0], tight.house.ledger.taken_bytes("cpu:0"))),
+    )
     receipt = await reached(tight.edit(replaced(tight)))
     assert receipt.outcome == "applied", receipt.view()
     assert [step.name for step in receipt.models["a"].steps][:3] == ["shrink", "shrink", "load"]

@@ -15,8 +15,17 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+@pytest.fixture(autouse=True, scope="module")
+def torch_has_computed() -> None:
+    """What it takes for its first steps is there, whichever test comes first."""
+    cache = KvCache(4, 512, torch.bfloat16, reserve_blocks=400, floor_blocks=40)
+    for layer in cache.layers:
+        layer[:] = torch.arange(400).unsqueeze(1)
+    cache.resize(100, {300: 7})
+    cache.clear([200])
+
+
 def test_a_reserve_costs_nothing_until_it_is_used() -> None:
-    torch.ones(1 << 20, dtype=torch.bfloat16)[1:] = 1.0  # what torch takes for its first such step
     before = resident_bytes()
     cache = KvCache(4, 512, torch.bfloat16, reserve_blocks=1 << 17)  # 8 GiB
     assert cache.block_bytes == 4 * 16 * 512 * 2
@@ -64,15 +73,15 @@ def test_layers_do_not_overlap() -> None:
 def test_the_floor_is_touched_at_once_and_the_rest_chunk_by_chunk() -> None:
     before = resident_bytes()
     cache = KvCache(4, 512, torch.bfloat16, reserve_blocks=1 << 15, floor_blocks=400)  # 64 KiB a block
-    assert cache.chunk_blocks == 100
+    assert cache.chunk_blocks == 32
     assert cache.touched_bytes == 400 * cache.block_bytes
     assert abs(resident_bytes() - before - cache.touched_bytes) < 2 << 20
     cache.clear([399])
     assert cache.touched_bytes == 400 * cache.block_bytes
     cache.clear([400, 3])
-    assert cache.touched_bytes == 500 * cache.block_bytes
+    assert cache.touched_bytes == 416 * cache.block_bytes
     cache.clear([650, 32_000, 649])
-    assert cache.touched_bytes == 700 * cache.block_bytes, "and no other between"
+    assert cache.touched_bytes == 480 * cache.block_bytes, "and no other between"
     assert abs(resident_bytes() - before - cache.touched_bytes) < 2 << 20
 
 

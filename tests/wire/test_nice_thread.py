@@ -1,4 +1,4 @@
-"""What a thread that loads beside those that serve does about itself."""
+"""What a process and a thread that loads beside those that serve do about themselves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from halogend.wire.process import import_nicely, nice_thread
+from halogend.wire.process import hand_over_soon, import_nicely, nice_thread
 
 
 def _niceness() -> int:
@@ -53,3 +53,12 @@ def test_what_is_imported_nicely_is_there_and_whoever_wanted_it_stays_as_it_was(
         import_nicely("broken_import", 19)
     assert _niceness() == before
     del sys.modules["heavy_import"]
+
+
+def test_who_wants_the_interpreter_has_it_before_a_small_model_has_made_a_token() -> None:
+    before = sys.getswitchinterval()
+    try:
+        hand_over_soon()
+        assert sys.getswitchinterval() < 0.001 < before
+    finally:
+        sys.setswitchinterval(before)
