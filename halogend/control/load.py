@@ -36,6 +36,7 @@ from halogend.wire.specs import EngineSpec, TextSpec
 
 _log = structlog.get_logger()
 _TELL_EVERY_S = 1.0
+_MOST_TOUCHED_BYTES = 256 << 20  # before a newcomer is ready: a tenth of a second, or as much as a small model's load
 
 
 async def load(unit: Unit, target: Target, house: House, record: ModelRecord | None, fingerprint: str) -> Generation:
@@ -43,7 +44,7 @@ async def load(unit: Unit, target: Target, house: House, record: ModelRecord | N
     processes are gone."""
     wanted = Wanted(target, target.parts)
     async with admitted(unit, wanted, house, record) as pools:
-        specs = _specs(wanted.parts, pools, house, fingerprint)
+        specs = _specs(unit, wanted.parts, pools, house, fingerprint)
         generation = unit.loading = house.make(specs, unit.next_number())
         take_room(unit, house)
         try:
@@ -74,7 +75,7 @@ async def load_replicas(
     """Further replicas of a generation that serves; they take no request yet. Raises as `load` does."""
     fingerprint = generation.spec.fingerprint
     async with admitted(unit, wanted, house, record) as pools:
-        specs = _specs(wanted.parts, pools, house, fingerprint)
+        specs = _specs(unit, wanted.parts, pools, house, fingerprint)
         replicas = generation.coming = tuple(generation.make(spec) for spec in specs)
         try:
             async with house.step(record, "load") as step:
@@ -117,9 +118,13 @@ def _give_spare(replicas: Sequence[Replica], house: House, step: StepRecord) -> 
         step.detail.update(spare_worker=taker)
 
 
-def _specs(parts: Sequence[Target], pools: Iterable[int], house: House, fingerprint: str) -> list[ReplicaSpec]:
+def _specs(
+    unit: Unit, parts: Sequence[Target], pools: Iterable[int], house: House, fingerprint: str
+) -> list[ReplicaSpec]:
     """Of replicas that are loaded side by side."""
-    engines = [_engine(part, parts, kv_bytes, house) for part, kv_bytes in zip(parts, pools, strict=True)]
+    engines = [
+        _with_pool_of(unit, _engine(part, parts, kv_bytes, house)) for part, kv_bytes in zip(parts, pools, strict=True)
+    ]
     return [
         replace(part.spec, engine=engine, text=_text(part, house), fingerprint=fingerprint)
         for part, engine in zip(parts, engines, strict=True)
@@ -145,6 +150,15 @@ def _engine(target: Target, beside: Iterable[Target], kv_bytes: int, house: Hous
         limits=with_pool(target, kv_bytes),
         loader_niceness=house.niceness(ENGINE_NICENESS),
     )
+
+
+def _with_pool_of(unit: Unit, engine: EngineSpec) -> EngineSpec:
+    """Ready with as much of its pool's memory as the load needs that it takes over: what serves has that now. The first
+    steps after the switch would fetch it from the system, and their streams wait."""
+    serving = unit.alive()
+    touched = 0 if serving is None else max((each.pool_touched_bytes for each in serving.replicas), default=0)
+    wanted = min(touched, engine.limits.pool_bytes, _MOST_TOUCHED_BYTES)
+    return msgspec.structs.replace(engine, pool_floor_bytes=max(engine.pool_floor_bytes, wanted))
 
 
 def _text(target: Target, house: House) -> TextSpec:

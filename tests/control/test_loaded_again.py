@@ -94,3 +94,16 @@ async def test_what_an_atomic_change_claims_is_given_back_though_a_replica_was_m
     assert receipt.outcome == "failed"
     kv = {name: each.kv_bytes for name, each in there.house.ledger.held().items()}
     assert kv == {name: each.kv_bytes for name, each in before.items()}
+
+
+@pytest.mark.parametrize(("touched", "expected"), [(5 << 20, 5 << 20), (1 << 40, 8 << 20), (0, None)])
+async def test_a_newcomer_is_ready_with_as_much_of_its_pool_as_what_serves_has(serving, touched, expected):
+    """And never with more than there is room for; the floor is one full request."""
+    world = await serving()
+    pool = {"kv_cache_bytes": "8MiB"}
+    world.stage.order("ready", "go", where={"role": "engine", "model": "b"}, touched_bytes=touched)
+    assert (await world.apply(world.model("a", "b", **pool))).outcome == "applied"
+    floor = world.unit("a").active.spec.engine.pool_floor_bytes
+    assert (await world.apply(world.model("a", "c", **pool))).outcome == "applied"
+    assert world.unit("a").serving.spec.engine.pool_floor_bytes == (floor if expected is None else expected)
+    assert world.unit("a").active.spec.engine.pool_floor_bytes == floor

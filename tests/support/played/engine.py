@@ -29,7 +29,7 @@ class Engine(Player):
 
     def __init__(self) -> None:
         super().__init__("engine", "data")
-        self.pool_bytes = 0
+        self.pool_bytes = self.touched = 0
         self.made = 0
         self.used = 0
         self.prepared: dict[int, PrepareEngine] = {}
@@ -87,6 +87,7 @@ class Engine(Player):
 
     def _ready(self, order: Order) -> None:
         self.enters("serving")
+        self.touched = order.get("touched_bytes", 0)
         ready = EngineReady(
             weights_bytes=1,
             pool_bytes=self.pool_bytes,
@@ -95,7 +96,7 @@ class Engine(Player):
             load_s=0.0,
             warmup_s=0.0,
             kernels={"attention": "played"},
-            pool_touched_bytes=order.get("touched_bytes", 0),
+            pool_touched_bytes=self.touched,
             transient_bytes=order.get("transient_bytes"),
         )
         self.tell(ready)
@@ -137,6 +138,7 @@ class Engine(Player):
             steps=self.made,
             prefill_step_s=0.0,
             decode_step_s=0.0,
+            pool_touched_bytes=self.touched,
         )
 
 
