@@ -107,4 +107,4 @@ async def test_a_newcomer_is_ready_with_as_much_of_its_pool_as_what_serves_has(s
     loaded = world.unit("a").serving.spec.engine
     assert planned.pool_floor_bytes < 1 << 19 < loaded.limits.pool_bytes < 1 << 40
     assert loaded.pool_floor_bytes == min(loaded.limits.pool_bytes, max(planned.pool_floor_bytes, touched))
-    assert world.unit("a").active.spec.engine == planned
+    assert world.unit("a").active.spec.engine.pool_floor_bytes == planned.pool_floor_bytes
