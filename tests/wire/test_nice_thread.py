@@ -58,7 +58,8 @@ def test_what_is_imported_nicely_is_there_and_whoever_wanted_it_stays_as_it_was(
 def test_who_wants_the_interpreter_has_it_before_a_small_model_has_made_a_token() -> None:
     before = sys.getswitchinterval()
     try:
+        sys.setswitchinterval(0.005)  # Python's own; a daemon that ran in this process has set another
         hand_over_soon()
-        assert sys.getswitchinterval() < 0.001 < before
+        assert sys.getswitchinterval() < 0.001
     finally:
         sys.setswitchinterval(before)
