@@ -36,7 +36,7 @@ from halogend.wire.specs import EngineSpec, TextSpec
 
 _log = structlog.get_logger()
 _TELL_EVERY_S = 1.0
-_MOST_TOUCHED_BYTES = 256 << 20  # before a newcomer is ready: a tenth of a second, or as much as a small model's load
+_MOST_TOUCHED_BYTES = 256 << 20  # before a newcomer is ready: a load is not to wait long for it
 
 
 async def load(unit: Unit, target: Target, house: House, record: ModelRecord | None, fingerprint: str) -> Generation:

@@ -144,7 +144,7 @@ def _hidden(vocabulary: Vocabulary) -> dict[str, int]:
 
 class _Merges(Sequence[tuple[str, str]]):
     """Pairs of pieces, the best first, each made when it is asked for: half a million of them, as objects that all
-    exist at once, would be a quarter of what a text process needs at most."""
+    exist at once, are 30 MiB of the most that a text process needs."""
 
     def __init__(self, scores: Mapping[str, float]) -> None:
         """`scores` of all pieces that are made of others or make them, by their texts."""

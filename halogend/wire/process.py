@@ -44,7 +44,7 @@ def nice_thread(level: int) -> None:
 def hand_over_soon() -> None:
     """A thread that computes in Python gives the interpreter to one that wants it after half a millisecond. Five, as
     Python has it, are several tokens of a small model: an event loop that lends the interpreter with each read would
-    wait so long for documents that are parsed beside it. Whoever computes shares it half and half either way."""
+    wait so long for documents that are parsed beside it."""
     sys.setswitchinterval(_SWITCH_S)
 
 
